@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._fingerprint import walk
 from .._functions.calls import Operand
 from .primitive import Function
 from .primitive import call as bind
@@ -17,7 +19,7 @@ from .program import Recorder
 
 
 class _Given:
-    """An argument that is no array of JAX's: equal if it is the same, or the same bytes."""
+    """An argument that is no array of JAX's: equal if it is and does the same, or the same bytes."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -29,7 +31,9 @@ class _Given:
         except TypeError:
             self._key = id(value)
         else:
-            self._key = type(value), value
+            # A function that reads something else by now is another.
+            digest = walk.fingerprint(value).digest if isinstance(value, FunctionType) else None
+            self._key = type(value), value, digest
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Given) and self._key == other._key

@@ -83,8 +83,16 @@ _OF_INTEGERS = {
     **{"max": "{0} if {0} > {1} else {1}", "min": "{0} if {0} < {1} else {1}"},
 }
 _OF_FLOATS = {"div": "{0} / {1}", "rem": "math.fmod({0}, {1})"}
-_ROUNDED = ("math.copysign(math.floor(abs({0}) + T(0.5)), {0})", "{0} - math.remainder({0}, T(1))")
-_INLINED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_ROUNDED = (
+    "math.copysign(math.floor(abs({0}) + T(0.5)), {0})",
+    "{0} - math.remainder({0}, T(1)) if {0} - {0} == 0 else {0}",
+)
+# Primitives that call another jaxpr once, by the name of that parameter; loops have such parameters, too.
+_INLINED = {
+    **dict.fromkeys(["pjit", "jit", "checkpoint", "remat", "remat2"], "jaxpr"),
+    **dict.fromkeys(["core_call", "closed_call", "custom_jvp_call", "custom_vjp_call"], "call_jaxpr"),
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
 
 
 class _Writer:
@@ -114,7 +122,7 @@ class _Writer:
 
         for equation in jaxpr.eqns:
             operands = [read(each) for each in equation.invars]
-            inner = next((equation.params[each] for each in _INLINED if each in equation.params), None)
+            inner = equation.params.get(_INLINED.get(equation.primitive.name))
             if inner is not None:
                 closed = getattr(inner, "consts", ())
                 found = self.write(getattr(inner, "jaxpr", inner), closed, operands)
@@ -124,16 +132,16 @@ class _Writer:
         return [read(each) for each in jaxpr.outvars]
 
     def _line(self, equation: Any, operands: Sequence[str]) -> str:
-        (result,) = equation.outvars
-        dtype = _dtype(result.aval)
-        text = _expression(equation, operands)
-        if text is None or result.aval.shape != ():
+        is_known = len(equation.outvars) == 1 and len(operands) > 0
+        text = _expression(equation, operands) if is_known else None
+        if text is None or equation.outvars[0].aval.shape != ():
             name = equation.primitive.name
             raise TypeError(
                 f"fn: it uses jax.lax's `{name}` of {', '.join(str(each.aval) for each in equation.invars)}, "
                 "which cupar.jax has no Python for: it takes arithmetic, comparisons and functions of "
                 "scalars; jax.lax.associative_scan takes any fn, cupar.jax.call an operator in Python"
             )
+        dtype = _dtype(equation.outvars[0].aval)
         kind = f"{dtype.kind}{dtype.itemsize}"
         text = text.replace("T(", f"{kind}(")
         name = f"v{len(self.lines)}"
@@ -166,7 +174,7 @@ def _expression(equation: Any, operands: Sequence[str]) -> str | None:
         wanted = _dtype(equation.outvars[0].aval)
         return f"{operands[0]} != 0" if wanted.kind == "b" and kind != "b" else f"T({operands[0]})"
     if name == "integer_pow":
-        return _power(operands[0], equation.params["y"])
+        return _power(operands[0], equation.params["y"], kind == "f")
     if name == "round":
         return _ROUNDED[int(equation.params["rounding_method"])].format(*operands)
     if name == "pow" and kind not in "f":
@@ -180,10 +188,11 @@ def _expression(equation: Any, operands: Sequence[str]) -> str | None:
     return None if known is None else known.format(*operands)
 
 
-def _power(x: str, exponent: int) -> str:
+def _power(x: str, exponent: int, is_float: bool) -> str:
     text = "T(1)"
     if exponent:
-        text = " * ".join([x] * abs(exponent)) if abs(exponent) < 9 else f"math.pow({x}, T({abs(exponent)}))"
+        is_product = abs(exponent) < 9 or not is_float  # integers wrap around, and pow takes no complex ones
+        text = " * ".join([x] * abs(exponent)) if is_product else f"math.pow({x}, T({abs(exponent)}))"
     return text if exponent >= 0 else f"T(1) / ({text})"
 
 

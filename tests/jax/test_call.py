@@ -57,6 +57,19 @@ def test_offsets_are_checked_when_it_is_called():
         jax.block_until_ready(segments(x, good[0], jnp.array([3, 11, 10])))
 
 
+SCALE = 1
+
+
+def test_an_operator_that_changes_is_never_stale(monkeypatch):
+    for scale in (1, 2):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert scanned(jnp.ones(3, np.int32), lambda_of_scale).tolist() == [1, 1 + scale, 1 + 2 * scale]
+
+
+def lambda_of_scale(a, b):
+    return a + b * SCALE
+
+
 def test_an_operator_that_raises():
     def picky(a, b):
         return a + (b, b)[1 + (b > 5)]

@@ -94,11 +94,13 @@ FLOATS = {
         (a > b) & ~(a == 1) | (b != a), jnp.clip(a, 0.2, 0.6), jnp.minimum(abs(a), b)
     ),
     "converted": lambda a, b: (3 * a).astype(jnp.int32).astype(jnp.float32) + jnp.isfinite(b) + (a >= b),
+    "infinite": lambda a, b: jnp.round(a / (b - b)) + jax.checkpoint(jnp.tanh)(b),
     "constants": lambda a, b: a * np.float32(0.1) + jnp.pi * b + jnp.asarray(2.5, jnp.float32),
 }
 INTEGERS = {
     "arithmetic": lambda a, b: a * b - (-a) + abs(b) ** 2 + jnp.sign(a),
     "divisions": lambda a, b: jax.lax.div(a, b) * 100 + jax.lax.rem(a, b) + a // b + a % b,
+    "powers": lambda a, b: a**9 + b**31,
     "bits": lambda a, b: (a & b) ^ (~a | (b << 2)),
     "choices": lambda a, b: jax.lax.select_n(jnp.clip(a, 0, 2), b, a, jnp.maximum(a, b)) + jnp.minimum(a, 3),
 }
@@ -137,6 +139,8 @@ def test_what_it_refuses():
         TypeError, match="uses jax.lax's `erf_inv` of .*: it takes arithmetic.*cupar.jax.call"
     ):
         associative_scan(lambda a, b: jax.lax.erf_inv(a + b), x)
+    with pytest.raises(TypeError, match="uses jax.lax's `scan` of"):  # whose body is not called once
+        associative_scan(lambda a, b: jax.lax.fori_loop(0, 3, lambda i, c: c + b, a), x)
     with pytest.raises(TypeError, match="it reads an array of the function around it"):
         associative_scan(lambda a, b: (a + b * x).sum(), x)
     with pytest.raises(TypeError, match=r"fn: expected float32\[\] for leaf 0 of the result.* got bool"):
