@@ -7,7 +7,6 @@ else its cache directory, bundles and shared store, else it builds.
 from __future__ import annotations
 
 from functools import partial
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -50,9 +49,10 @@ class Shipped:
         RuntimeError
             If something that it reads has changed, or if it is not the same on this worker.
         """
-        if type(self._op) is FunctionType and _token(self._op, self._on_cpu) != self.token:
+        if not isinstance(self._op, OpKind) and _token(self._op, self._on_cpu) != self.token:
+            name = getattr(self._op, "__qualname__", self._op)
             raise RuntimeError(
-                f"op: expected {self._op.__qualname__} as it was when the graph was made, got one that does "
+                f"op: expected {name} as it was when the graph was made, got one that does "
                 "something else: what it reads has changed, or this worker imports another version of it; "
                 "make the graph again"
             )

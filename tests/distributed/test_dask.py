@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given as drawn
@@ -349,12 +350,14 @@ def test_an_operator_that_changes_is_never_stale(monkeypatch):
     x = chunked(np.ones(2, int), (1, 1))
     before = cdask.reduce(x, scaled, commutative=False)
     assert before.compute() == 3
+    by_numba = cdask.reduce(x, numba.njit(scaled), commutative=False)
     monkeypatch.setattr(sys.modules[__name__], "SCALE", 5)
     after = cdask.reduce(x, scaled, commutative=False)
     assert after.name != before.name
     assert after.compute() == 6
-    with pytest.raises(RuntimeError, match="op: expected scaled as it was when the graph was made"):
-        before.compute()
+    for stale in (before, by_numba):
+        with pytest.raises(RuntimeError, match="op: expected scaled as it was when the graph was made"):
+            stale.compute()
     table = np.array([1, 2])
     weighed = lambda a, b: a + b * table[1]
     first = cdask.reduce(x, weighed)
