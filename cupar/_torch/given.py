@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._fingerprint import bytecode, walk
@@ -28,15 +29,15 @@ def digest_of(function: Any) -> str:
 class Function:
     """The function of an operator: the one that was last given, which may have been changed since."""
 
-    def __init__(self, fn: Any) -> None:
-        self.fn, self.digest = fn, digest_of(fn)
+    def __init__(self, fn: Any, name: str = "fn") -> None:
+        self.name, self.fn, self.digest = name, fn, digest_of(fn)
 
     def unchanged(self) -> Any:
         """Return the function; RuntimeError if it is no longer that of the operator."""
         if digest_of(self.fn) != self.digest:
             raise RuntimeError(
-                "fn: what it reads has changed since this was compiled, and its operator is not built for "
-                "such a tensor; call it again with the function"
+                f"{self.name}: what it reads has changed since this was compiled, and its operator is not "
+                "built for such a tensor; call it again with the function"
             )
         return self.fn
 
@@ -45,44 +46,82 @@ class Function:
 as_it_compiles: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.compiler.assume_constant_result
 
 
+Steps = tuple[tuple[str, Any], ...]
+
+
+def _has_guard(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_has_guard, value))
+    return isinstance(value, (bool, int, float, complex, str))
+
+
 @as_it_compiles
-def _numbers(fn: Any) -> tuple[tuple[tuple[str, ...], tuple[str, ...], Any], ...]:
-    """Return the numbers among the globals that a function reads, and how to get at them.
+def _numbers(fn: Any) -> tuple[tuple[Steps, Any], ...]:
+    """Return the numbers and functions that a function reads, and by which steps each is reached."""
+    found: list[tuple[Steps, Any]] = []
+    seen = set()
 
-    Each is reached by the names of functions, each among the globals of the one before, and a chain of a
-    global and its attributes.
-    """
-    found, seen = [], set()
+    def add(value: Any, steps: Steps, text: str) -> None:
+        if isinstance(value, FunctionType):
+            look(value, (*steps, ("function", "")))
+        elif _has_guard(value):
+            found.append((steps, value))
+        elif isinstance(value, (np.generic, tuple)):
+            raise TypeError(
+                f"fn: it reads {text}, a {type(value).__name__}, which torch.compile has no guard for: "
+                "expected numbers of Python's, and tuples of these"
+            )
 
-    def look(function: FunctionType, path: tuple[str, ...]) -> None:
+    def look(function: FunctionType, steps: Steps) -> None:
+        if steps:
+            found.append((steps, None))
         if function in seen:
             return
         seen.add(function)
-        for chain in bytecode.scan(function.__code__).globals:
-            value = function.__globals__.get(chain[0])
-            if isinstance(value, FunctionType):
-                look(value, (*path, chain[0]))
-                continue
-            for name in chain[1:]:
-                value = getattr(value, name, None)
-            if isinstance(value, (bool, int, float, str)):
-                found.append((path, chain, value))
+        for name, *attributes in bytecode.scan(function.__code__).globals:
+            value = function.__globals__.get(name)
+            for each in attributes:
+                value = getattr(value, each, None)
+            chain = (("global", name), *(("attribute", each) for each in attributes))
+            add(value, (*steps, *chain), ".".join([name, *attributes]))
+        for i, name in enumerate(function.__code__.co_freevars):
+            cell = (function.__closure__ or ())[i]
+            add(cell.cell_contents, (*steps, ("cell", i)), name)
+        if function.__defaults__:
+            add(function.__defaults__, (*steps, ("defaults", "")), "its defaults")
 
     if isinstance(fn, FunctionType):
         look(fn, ())
     return tuple(found)
 
 
+def _is_made_here(fn: Any) -> bool:
+    """Whether what is compiled makes the function, and guards what it is made of; it has no globals yet."""
+    try:
+        fn.__globals__  # noqa: B018
+    except AttributeError:
+        return True
+    return False
+
+
 def guard(fn: Any) -> int:
-    """Compare the numbers among the globals of a function, so that for others is compiled again."""
+    """Compare what a function reads; torch.compile guards what is compared."""
     same = 0
-    for path, chain, number in _numbers(fn):
-        function = fn
-        for name in path:
-            function = function.__globals__[name]
-        value = function.__globals__[chain[0]]
-        for name in chain[1:]:
-            value = getattr(value, name)
-        if value == number:
+    for steps, number in _numbers(fn):
+        if steps[0][0] in ("cell", "defaults") and _is_made_here(fn):
+            continue
+        value = fn
+        for kind, name in steps:
+            if kind == "global":
+                value = value.__globals__[name]
+            elif kind == "cell":
+                value = value.__closure__[name].cell_contents
+            elif kind == "defaults":
+                value = value.__defaults__
+            elif kind == "attribute":
+                value = getattr(value, name)
+            elif value.__code__ is None:  # never, but which function it is, is guarded so
+                same += 1
+        if number is not None and value == number:
             same += 1
     return same

@@ -227,7 +227,9 @@ def batched(info: Any, x: Any, batch_dim: int | None) -> Any:
 
 
 def dimension(name: str, dim: Any, ndim: int) -> int:
-    """Return a dimension from 0 on; raise IndexError, as PyTorch does, if it is none."""
+    """Return a dimension from 0 on; raise IndexError, as PyTorch does, if there is no such one."""
+    if not isinstance(dim, (int, np.integer, torch.SymInt)):
+        raise TypeError(f"{name}: expected an integer, got {type(dim).__name__}")
     if not -max(ndim, 1) <= dim < max(ndim, 1):
         raise IndexError(
             f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {dim}"

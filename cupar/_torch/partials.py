@@ -14,7 +14,7 @@ from .._ir.iterator import over
 from ..iterators import ZipIterator
 from ..transform import binary_transform
 from . import tracing
-from .given import digest_of
+from .given import Function
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -38,7 +38,7 @@ _IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"w
 class Partials(NamedTuple):
     """The partial derivatives of a function of two numbers."""
 
-    of_numbers: Any  # what kernels call: returns both
+    of_numbers: Any  # what kernels call: returns both; a `Function` if it is the user's
     of_tensors: Any  # what gradients of gradients call; None if it is not known
     digest: str
     refused: str  # why there are none; else empty
@@ -62,7 +62,8 @@ def partials_of(fn: Any, derivative: Any) -> Partials:
                 "numbers that returns both partial derivatives"
             )
             return Partials(None, None, "", refused)
-        return Partials(derivative, None, digest_of(derivative), "")
+        given = Function(derivative, "derivative")
+        return Partials(given, None, given.digest, "")
     if derivative is None:
         derivative = tracing.function_of(traced, "lr", _IN_NUMBERS, _SELECT)
     return Partials(derivative, of_tensors, sha256(repr(traced).encode()).hexdigest()[:16], "")
@@ -77,13 +78,14 @@ def operator_of(partials: Partials) -> Any:
 
     def made(x: Any) -> Any:
         dtype = numpy_dtype("x", x)
-        within = accumulated(dtype)
+        within, function = accumulated(dtype), partials.of_numbers
+        function = function.unchanged() if isinstance(function, Function) else function
         pair = ZipIterator(casting(over("l", dtype), within), casting(over("r", dtype), within))
         if within == dtype:  # arrays as they are
-            algorithm, end = binary_transform(dtype, dtype, pair, partials.of_numbers), None
+            algorithm, end = binary_transform(dtype, dtype, pair, function), None
         else:
             items = cast(over("l", dtype), within)
-            algorithm, end = binary_transform(items, items, pair, partials.of_numbers), template(items)
+            algorithm, end = binary_transform(items, items, pair, function), template(items)
         return algorithm._run, end, template(pair)
 
     @on_device

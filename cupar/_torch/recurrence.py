@@ -179,6 +179,9 @@ def _backward_scanned(grad: Any, a: Any, h: Any, initial: Any, dim: int, reverse
 
 
 def _backward_kernel(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
+    for name, each in (("a", a), ("h", h)):
+        if each.shape != grad.shape or each.dtype is not grad.dtype:
+            raise RuntimeError(f"{name}: expected the shape and dtype of `grad`, got {tuple(each.shape)}")
     return _backward_scanned(grad, a, h, initial, dim, reverse)
 
 
@@ -346,7 +349,7 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
         return _asked(a, b, dim, initial, reverse)
     ndim = b.ndim
     if not -ndim <= dim < ndim:
-        dimension("dim", dim, ndim)
+        return _asked(a, b, dim, initial, reverse)  # which raises, unless there are no dimensions
     if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
         return _applied(a, b, None, (dim % ndim, reverse, True))
     return _scanned(b, a, None, dim % ndim, reverse)
@@ -361,6 +364,8 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
     if a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)
     dim = dimension("dim", dim, b.ndim)
+    if not b.ndim:  # as PyTorch has it: rows of one item
+        return _asked(a.unsqueeze(0), b.unsqueeze(0), 0, initial, reverse).squeeze(0)
     if initial is not None:
         shape = (*b.shape[:dim], *b.shape[dim + 1 :])
         if not isinstance(initial, torch.Tensor):

@@ -106,10 +106,10 @@ def _kernel(function: Function) -> Any:
     return lambda x, dim, reverse: scanned(x.detach(), dim, reverse)
 
 
-def _operator(function: Function, derivative: Any) -> Any:
+def _operator(function: Function, known: partials.Partials, is_given: bool) -> Any:
     """Return the operator of a function, registered when it is first asked for."""
-    kernel, known = _kernel(function), partials.partials_of(function.fn, derivative)
-    name = f"scan_{function.digest}" + (f"_{known.digest}" if derivative is not None else "")
+    kernel = _kernel(function)
+    name = f"scan_{function.digest}" + (f"_{known.digest}" if is_given else "")
 
     def fake(x: Any, dim: int, reverse: bool) -> Any:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -177,11 +177,15 @@ def operator_of(fn: Any, derivative: Any) -> Any:
     if found is None:
         with _lock:
             if key not in _operators:
-                function = Function(fn)
-                _operators[key] = _operator(function, derivative), function
+                function, known = Function(fn), partials.partials_of(fn, derivative)
+                made = _operator(function, known, derivative is not None)
+                _operators[key] = made, function, known.of_numbers
             found = _operators[key]
-    found[1].fn = fn
-    return found[0]
+    op, function, slopes = found
+    function.fn = fn
+    if isinstance(slopes, Function):
+        slopes.fn = derivative
+    return op
 
 
 @as_it_compiles
@@ -227,7 +231,7 @@ def scan(
 
     Raises
     ------
-    TypeError, IndexError
+    TypeError, IndexError, ValueError
         If an argument is none of these, or a gradient is asked for that is not known.
 
     Examples
@@ -245,14 +249,22 @@ def scan(
     if isinstance(x, tuple):
         _check_affine(fn, len(x))
         a, b = x
+        for each in x:
+            if not isinstance(each, torch.Tensor):
+                raise TypeError(f"x: expected two tensors, got a {type(each).__name__}")
+        if a.shape != b.shape:
+            raise ValueError(f"x: expected tensors of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
         dim = dimension("dim", dim, b.ndim)
+        if not b.ndim:
+            pair = scan((a.unsqueeze(0), b.unsqueeze(0)), fn, dim=0)
+            return pair[0].squeeze(0), pair[1].squeeze(0)
         h = linear_recurrence(a, b, dim=dim, reverse=reverse)
         length = a.shape[dim]
         if not length:
             return a.clone(), h
-        edges = [a.narrow(dim, 0, length - 1) * 0, a.narrow(dim, length - 1, 1)]
+        edges = [torch.zeros_like(a.narrow(dim, 0, length - 1)), a.narrow(dim, length - 1, 1)]
         if not reverse:
-            edges = [a.narrow(dim, 0, 1), a.narrow(dim, 1, length - 1) * 0]
+            edges = [a.narrow(dim, 0, 1), torch.zeros_like(a.narrow(dim, 1, length - 1))]
         return linear_recurrence(a, torch.cat(edges, dim), dim=dim, reverse=reverse), h
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a tensor, got {type(x).__name__}")
@@ -260,4 +272,7 @@ def scan(
         op = getattr(torch.ops.cupar, _name_of(fn, derivative, guard(fn))).default
     else:
         op = operator_of(fn, derivative)
-    return op(x, dimension("dim", dim, x.ndim), bool(reverse))
+    dim = dimension("dim", dim, x.ndim)
+    if not x.ndim:  # as PyTorch has it: a row of one item
+        return op(x.unsqueeze(0), dim, bool(reverse)).squeeze(0)
+    return op(x, dim, bool(reverse))

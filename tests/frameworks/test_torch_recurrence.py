@@ -199,6 +199,14 @@ def test_exported():
     torch.testing.assert_close(made.module()(a, b), loop(a, b, dim=0))
 
 
+def test_no_dimensions():
+    """As PyTorch's own have it: a row of one item."""
+    a, b = drawn(grad=True), drawn(seed=1)
+    assert ct.linear_recurrence(a, b) == b and ct.linear_recurrence(a.detach(), b, dim=0) == b
+    h = ct.linear_recurrence(a, b, initial=2.0)
+    assert h.shape == () and h == a * 2 + b and torch.autograd.grad(h, a)[0] == 2
+
+
 def test_errors():
     a = drawn(2, 3)
     with pytest.raises(TypeError, match="a: expected a tensor, got list"):
@@ -209,6 +217,8 @@ def test_errors():
         ct.linear_recurrence(a.to(torch.float8_e5m2), a.to(torch.float8_e5m2))
     with pytest.raises(RuntimeError, match=r"initial: expected shape \(2,\), or one that broadcasts"):
         ct.linear_recurrence(a, a, initial=drawn(3))
+    with pytest.raises(TypeError, match="dim: expected an integer, got NoneType"):
+        ct.linear_recurrence(a, a, dim=None, initial=1.0)
     for wrong in (
         (a, a.float()),
         (a, a[:1]),
@@ -218,6 +228,8 @@ def test_errors():
     ):
         with pytest.raises(RuntimeError, match="expected (the shape and dtype|one item)"):
             OP(*wrong)
+    with pytest.raises(RuntimeError, match="h: expected the shape and dtype of `grad`"):
+        torch.ops.cupar.linear_recurrence_backward(a.detach(), a[:1].detach(), None, a.detach(), 1, False)
     h = ct.linear_recurrence(a.requires_grad_(), a)
     h.mul_(2)
     with pytest.raises(RuntimeError, match="inplace"):

@@ -223,3 +223,64 @@ def test_errors():
         ct.scan([1.0], operator.add, dim=0)
     with pytest.raises(IndexError, match="dim: expected from -1 to 0"):
         ct.scan(drawn(3), operator.add, dim=1)
+
+
+WEIGHTS = (2.0, 1.0)
+SHIFT = np.float32(1.0)
+
+
+def weighted(c):
+    def function(a, b, d=1.0):
+        return a * c + scaled(b) * WEIGHTS[0] * d
+
+    def change(value):
+        nonlocal c
+        c = value
+
+    return function, change
+
+
+def test_whatever_a_compiled_function_reads_is_guarded(monkeypatch):
+    monkeypatch.setattr(config, "rate", 1.0, raising=False)
+    function, change = weighted(1.0)
+    compiled = torch.compile(lambda x: ct.scan(x, function, dim=0), fullgraph=True, backend="eager")
+    x = drawn(4, grad=False)
+    compiled(x)
+    for changed in (
+        lambda: monkeypatch.setitem(globals(), "WEIGHTS", (3.0, 1.0)),
+        lambda: monkeypatch.setitem(globals(), "scaled", lambda x: x * 5.0),
+        lambda: change(2.0),
+        lambda: setattr(function, "__defaults__", (4.0,)),
+    ):
+        changed()
+        torch.testing.assert_close(compiled(x), ct.scan(x, function, dim=0))
+    scale = 3.0
+    made_there = torch.compile(
+        lambda x: ct.scan(x, lambda a, b, c=2.0: a + b * c * scale, dim=0), fullgraph=True, backend="eager"
+    )
+    torch.testing.assert_close(made_there(x)[1], x[0] + x[1] * 6)
+    refused = torch.compile(lambda x: ct.scan(x, lambda a, b: a + b * SHIFT, dim=0), backend="eager")
+    with pytest.raises(Exception, match="fn: it reads SHIFT, a float32, which torch.compile has no guard"):
+        refused(x)
+
+
+def test_a_derivative_that_changes_is_not_taken_for_the_one_before(monkeypatch):
+    def slopes(a, b):
+        return math.floor(SCALE + a * 0), 1.0
+
+    x = drawn(3)
+    y = ct.scan(x, remainder, dim=0, derivative=slopes)
+    monkeypatch.setitem(globals(), "SCALE", SCALE + 2)
+    with pytest.raises(RuntimeError, match="derivative: what it reads has changed since"):
+        y.sum().backward()
+
+
+def test_no_dimensions_and_infinite_products():
+    x = torch.tensor(3.0, dtype=F64, requires_grad=True)
+    y = ct.scan(x, operator.add, dim=-1)
+    assert y.shape == () and torch.autograd.grad(y, x)[0] == 1
+    a, b = torch.tensor([2.0, math.inf, 3.0], dtype=F64), torch.ones(3, dtype=F64)
+    products, _ = ct.scan((a, b), lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), dim=0)
+    assert products.tolist() == [2, math.inf, math.inf]
+    with pytest.raises(ValueError, match=r"x: expected tensors of one shape, got \(3,\) and \(1, 3\)"):
+        ct.scan((a, b[None]), lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), dim=0)
