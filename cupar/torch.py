@@ -1,7 +1,7 @@
 """Operators of PyTorch with gradients: linear recurrences, scans, and the functions of `cupar.arrays`.
 
 >>> import torch
->>> from cupar.torch import linear_recurrence as linear_recurrence
+>>> from cupar.torch import linear_recurrence
 >>> linear_recurrence(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]))
 tensor([1.0000, 1.5000])
 

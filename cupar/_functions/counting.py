@@ -56,6 +56,8 @@ def segments(
 def _segment_reduce(
     work: Work, x: Operand, ids: Operand, op: Any, number: Any, init: Any, dtype: Any
 ) -> Operand:
+    if number is None:
+        raise TypeError("num_segments: expected how many segments there are, got None")
     count = integer("num_segments", number, _MOST)
     if ids.size != x.size:
         raise ValueError(f"ids: expected as many as `x` has items, {x.size}, got {ids.size}")
@@ -80,7 +82,7 @@ def segment_reduce(
     ids: Any,
     op: Op = OpKind.PLUS,
     /,
-    num_segments: int = 0,
+    num_segments: int | None = None,
     *,
     init: Any = None,
     dtype: Any = None,
@@ -96,6 +98,7 @@ def segment_reduce(
     op : callable, OpKind or RawOp, optional
         As for `reduce`.
     num_segments : int
+        Must be given, behind an operator or by name.
     init : number or tuple, optional
         Combined with the items of each segment, and the result of one without items; by default the
         operator's identity, if it is known.

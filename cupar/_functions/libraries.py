@@ -215,8 +215,8 @@ def of(name: str, array: Any) -> Library:
         )
     if found.__class__ is _Torch and array.requires_grad and found._torch.is_grad_enabled():
         raise TypeError(
-            f"{name}: got a tensor that requires grad, and cupar.arrays has no derivatives: use operators of "
-            "PyTorch (torch.sum, torch.cumsum, …, or a torch.autograd.Function of yours), .detach() or "
+            f"{name}: got a tensor that requires grad, and cupar.arrays has no derivatives: use "
+            "cupar.torch, which has, operators of PyTorch (torch.sum, torch.cumsum, …), .detach() or "
             "torch.no_grad()"
         )
     return found

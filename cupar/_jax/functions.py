@@ -111,8 +111,7 @@ def _sorted(x: jax.Array, axis: int, descending: bool, stable: bool) -> jax.Arra
 
 
 def _sorted_forward(x: jax.Array, axis: int, descending: bool, stable: bool) -> Any:
-    outputs = (x.shape, x.dtype), (x.shape, _INT32)
-    return tuple(call(_SORT_WITH, (x,), (axis, descending), outputs))
+    return _sorted_with(x, axis, descending)
 
 
 def _sorted_backward(axis: int, descending: bool, stable: bool, places: Any, slopes: Any) -> Any:
@@ -120,6 +119,25 @@ def _sorted_backward(axis: int, descending: bool, stable: bool, places: Any, slo
 
 
 _sorted.defvjp(_sorted_forward, _sorted_backward)
+
+
+# For derivatives of derivatives: what the forward pass returns has one, too.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _sorted_with(x: jax.Array, axis: int, descending: bool) -> Any:
+    outputs = (x.shape, x.dtype), (x.shape, _INT32)
+    return tuple(call(_SORT_WITH, (x,), (axis, descending), outputs))
+
+
+def _sorted_with_forward(x: jax.Array, axis: int, descending: bool) -> Any:
+    found = _sorted_with(x, axis, descending)
+    return found, found[1]
+
+
+def _sorted_with_backward(axis: int, descending: bool, places: Any, slopes: Any) -> Any:
+    return (_scattered(places, slopes[0], slopes[0].shape, axis),)
+
+
+_sorted_with.defvjp(_sorted_with_forward, _sorted_with_backward)
 
 
 # --- The first k items ----------------------------------------------------------------------------------

@@ -99,7 +99,14 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
 
     def flat(*given: Any) -> list[Any]:
         sides = (jax.tree.unflatten(tree, each) for each in (given[: len(leaves)], given[len(leaves) :]))
-        found, structure = jax.tree.flatten(fn(*sides))
+        try:
+            result = fn(*sides)
+        except jax.errors.ConcretizationTypeError as error:
+            raise TypeError(
+                "fn: it asks for a number that is not known while it is traced, as `if`, `and`, `max` and "
+                "`int` do: write jnp.where, `&`, jnp.maximum and the like"
+            ) from error
+        found, structure = jax.tree.flatten(result)
         if structure != tree:
             raise TypeError(f"fn: expected a result of the structure of xs, {tree}, got {structure}")
         return list(found)

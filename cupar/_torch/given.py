@@ -17,6 +17,8 @@ def digest_of(function: Any) -> str:
     """Return what names a function; TypeError if it reads arrays."""
     if isinstance(function, OpKind):
         return f"kind{int(function)}"
+    if not callable(function):
+        raise TypeError(f"fn: expected a function, an OpKind or a ufunc, got {function!r}")
     found = walk.fingerprint(function)
     if found.captures:
         raise TypeError(

@@ -221,6 +221,10 @@ def test_what_cannot_be_traced(function, said):
 def test_errors():
     with pytest.raises(TypeError, match="x: expected a tensor, got list"):
         ct.scan([1.0], operator.add, dim=0)
+    with pytest.raises(TypeError, match="dim: expected an integer, got str"):
+        ct.scan(torch.ones(3), larger, dim="t")
+    with pytest.raises(TypeError, match="fn: expected a function, .* got 'max'"):
+        ct.scan(torch.ones(3), "max", dim=0)
     with pytest.raises(IndexError, match="dim: expected from -1 to 0"):
         ct.scan(drawn(3), operator.add, dim=1)
 

@@ -38,6 +38,14 @@ def test_the_first_items(x):
     assert (along == -jnp.sort(-x, axis=1)[:, :2]).all()
 
 
+def test_derivatives_of_derivatives_of_a_sort(x):
+    def loss(sort):
+        return lambda x: (sort(x) ** 2 * jnp.arange(x.shape[-1])).sum()
+
+    found, expected = (jax.jacrev(jax.grad(loss(each)))(x[0]) for each in (sort, jnp.sort))
+    np.testing.assert_allclose(found, expected)
+
+
 @pytest.mark.parametrize("shape", [(20,), (20, 3)])
 def test_sums_of_segments(shape, rng):
     data, ids = jnp.asarray(rng.random(shape, np.float32)), jnp.asarray(rng.integers(-1, 6, 20))

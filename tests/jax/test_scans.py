@@ -145,6 +145,8 @@ def test_what_it_refuses():
         associative_scan(lambda a, b: (a + b * x).sum(), x)
     with pytest.raises(TypeError, match=r"fn: expected float32\[\] for leaf 0 of the result.* got bool"):
         associative_scan(lambda a, b: a > b, x)
+    with pytest.raises(TypeError, match="fn: it asks for a number .* jnp.maximum"):
+        associative_scan(max, jnp.arange(3.0))
     with pytest.raises(TypeError, match="fn: expected a result of the structure of xs"):
         associative_scan(lambda a, b: (a, b), x)
     with pytest.raises(
