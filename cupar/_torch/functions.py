@@ -19,6 +19,7 @@ from .operators import (
     below,
     below_autograd,
     differentiable,
+    dimension,
     on_device,
     operator,
     records,
@@ -269,8 +270,11 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
         given = dict(zip(names, arguments, strict=True))
         for i in tensors:
             given[names[i]] = arguments[i].detach()
-        if isinstance(given.get("axis"), list):
-            given["axis"] = tuple(given["axis"])
+        dims = given.get("axis")
+        if dims is not None and (ndim := arguments[0].ndim):
+            several = isinstance(dims, (list, tuple))
+            found = tuple([dimension("dim", dim, ndim) for dim in (dims if several else (dims,))])
+            given["axis"] = found if several else found[0]
         if function is not None:
             given |= dict.fromkeys(_OPERATORS, function.unchanged())
         first = [given.pop(each) for each in described.positional]
@@ -379,8 +383,28 @@ def function_of(name: str) -> Callable[..., Any]:
         return cls(*found) if cls is not None else found
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "cupar.torch"
+    said = (getattr(arrays, name).__doc__ or "").partition("\n")[0]
     function.__doc__ = (
-        f"Do what `cupar.arrays.{name}` does as an operator of PyTorch: axes are called `dim`, and there is "
-        "no `out`, `stream`, `where` or `dtype`."
+        f"{said}\n\n    It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
     )
+    function.__signature__ = _signature(name)  # type: ignore[attr-defined]
     return function
+
+
+def _signature(name: str) -> inspect.Signature:
+    """Return that of the function in `cupar.arrays`, without what the operator does not take.
+
+    Operators take all arguments by position, too, as PyTorch's own do.
+    """
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    taken = [
+        each.replace(
+            name="dim" if each.name == "axis" else each.name,
+            annotation=each.empty,
+            kind=min(each.kind, positional),
+        )
+        for each in inspect.signature(getattr(arrays, name)).parameters.values()
+        if each.name in _TYPES or each.name in _OPERATORS or each.name == "axis"
+    ]
+    return inspect.Signature(taken)

@@ -360,6 +360,8 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
     for name, each in (("a", a), ("b", b)):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"{name}: expected a tensor, got {type(each).__name__}")
+        if each.layout is not torch.strided:
+            raise TypeError(f"{name}: expected a dense tensor, got one of layout {each.layout}")
     dtype = torch.promote_types(a.dtype, b.dtype)
     if a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)

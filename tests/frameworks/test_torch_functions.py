@@ -1,5 +1,6 @@
 """The functions of `cupar.arrays` as operators of PyTorch: results, shapes that are foretold, gradients."""
 
+import inspect
 import operator
 
 import pytest
@@ -154,3 +155,18 @@ def test_names():
         ct.gone
     with pytest.raises(TypeError, match="copy_if: expected a function as argument 2, got none"):
         ct.copy_if(X)
+
+
+def test_help():
+    assert str(inspect.signature(ct.top_k)) == "(x, k, /, dim=-1, largest=True)"
+    assert str(inspect.signature(ct.copy_if)) == "(x, predicate, /)"
+    for name in functions.NAMES:
+        assert getattr(ct, name).__doc__.startswith(getattr(arrays, name).__doc__.partition("\n")[0])
+
+
+@pytest.mark.parametrize("dim", [2, -3, (0, 2)])
+@pytest.mark.parametrize("name", ["sum", "sort", "argmax"])
+def test_dimensions_that_are_not_there(name, dim):
+    dim = dim if name == "sum" or isinstance(dim, int) else dim[1]
+    with pytest.raises(IndexError, match="^dim: expected from -2 to 1, as there are 2 dimensions, got "):
+        getattr(ct, name)(X, dim=dim)

@@ -211,6 +211,8 @@ def test_errors():
     a = drawn(2, 3)
     with pytest.raises(TypeError, match="a: expected a tensor, got list"):
         ct.linear_recurrence([1.0], a)
+    with pytest.raises(TypeError, match="b: expected a dense tensor, got one of layout torch.sparse_coo"):
+        ct.linear_recurrence(a, a.to_sparse())
     with pytest.raises(IndexError, match="dim: expected from -2 to 1, as there are 2 dimensions, got 2"):
         ct.linear_recurrence(a, a, dim=2)
     with pytest.raises(TypeError, match=r"b: expected numbers .* got torch.float8_e5m2"):
