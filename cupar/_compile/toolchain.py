@@ -275,7 +275,7 @@ def _host_cpu() -> bytes:
 
 
 @functools.cache
-def cpu_versions() -> dict[str, Any]:
+def cpu_versions() -> Mapping[str, Any]:
     """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
     versions: dict[str, Any] = {name: package_version(name) for name in ("numba", "llvmlite")}
     name, features, told = ABSENT, ABSENT, ""
@@ -345,7 +345,7 @@ def _cccl_version() -> str:
 
 
 @functools.cache
-def template_versions() -> dict[str, str]:
+def template_versions() -> Mapping[str, str]:
     """Return the versions that CCCL's kernels depend on: the sources, their compiler and the linker.
 
     If one of the packages is missing, no library is looked for.
@@ -361,7 +361,7 @@ def template_versions() -> dict[str, str]:
 
 
 @functools.cache
-def operator_versions() -> dict[str, str]:
+def operator_versions() -> Mapping[str, str]:
     """Return the versions that the code of a Python operator depends on.
 
     NumPy is among them because numba reads the types of ufuncs from it.

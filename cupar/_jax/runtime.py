@@ -62,8 +62,8 @@ _handler: list[Any] = []
 
 
 def _parts() -> dict[str, Any]:
-    versions = toolchain.cpu_versions()
-    versions["cupar's handler"] = own_version(("_jax.handler", "_jax.layout"))
+    own = own_version(("_jax.handler", "_jax.layout"))
+    versions = {**toolchain.cpu_versions(), "cupar's handler": own}
     return {"format": FORMAT, "entry": "build", "algorithm": "jax_handler", "cc": "cpu", "versions": versions}
 
 

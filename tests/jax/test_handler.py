@@ -24,3 +24,12 @@ def test_it_launches_what_python_launches(tmp_path, session_cache):
     other = [line for line in lines if line.startswith("elsewhere: ")]
     assert "it was compiled for a GPU with cc 90, sms 114" in other[0]
     assert "metadata: [0, 3, 1] [0, 3, 0]" in lines
+
+
+def test_keys_of_other_builds_stay_as_they_are():
+    from cupar._compile import toolchain
+    from cupar._jax import runtime
+
+    before = dict(toolchain.cpu_versions())
+    assert runtime._parts()["versions"] != before
+    assert toolchain.cpu_versions() == before

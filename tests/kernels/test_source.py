@@ -16,6 +16,7 @@ KERNEL = re.compile(r"^( *)struct (\w+) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | 
 WAITS = (
     *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),
     *("tiles::run(", "tiles::clear(", "staged_rows::run(", "staged_rows::clear("),  # staged_tiles.cuh's
+    "block_rows::run(",
     "look_ahead<",  # device_scan_lookahead_body
 )
 
