@@ -38,6 +38,29 @@ def _value(record: Any) -> Any:
     return record.value
 
 
+class _Segmented(Sharded):
+    """An algorithm that works on each segment of an array in shards."""
+
+    def run(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_items: int,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Work on the segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
+        offsets = start_offsets_in, end_offsets_in
+        self._run(stream, (d_in, d_out, num_items, num_segments, *offsets, h_init))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+
 # --- Reductions -------------------------------------------------------------------------------------------
 
 
@@ -51,27 +74,8 @@ def _of_rank(s: Any) -> Any:
     return (i % ranks) * segments + i // ranks
 
 
-class SegmentedReduce(Sharded):
+class SegmentedReduce(_Segmented):
     """A reduction of segments of an array in shards; see `segmented_reduce`."""
-
-    def run(
-        self,
-        d_in: Any,
-        d_out: Any,
-        num_items: int,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        h_init: Any = None,
-        stream: Any = None,
-    ) -> None:
-        """Reduce segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
-        offsets = start_offsets_in, end_offsets_in
-        self._run(stream, (d_in, d_out, num_items, num_segments, *offsets, h_init))
-
-    @two_phases(run)
-    def __call__(self) -> None:
-        """Query the size of the temporary storage, or run with it."""
 
     def _build(
         self, work: Work, carry: Carry, d_in: Any, d_out: Any, offsets: tuple[Any, Any], commutative: bool
@@ -223,27 +227,8 @@ def _end(s: Any) -> Any:
     return min(stop, end) - base if start >= base and start < end else 0
 
 
-class SegmentedScan(Sharded):
+class SegmentedScan(_Segmented):
     """A scan of segments of an array in shards; see `inclusive_segmented_scan`."""
-
-    def run(
-        self,
-        d_in: Any,
-        d_out: Any,
-        num_items: int,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        h_init: Any = None,
-        stream: Any = None,
-    ) -> None:
-        """Scan segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
-        offsets = start_offsets_in, end_offsets_in
-        self._run(stream, (d_in, d_out, num_items, num_segments, *offsets, h_init))
-
-    @two_phases(run)
-    def __call__(self) -> None:
-        """Query the size of the temporary storage, or run with it."""
 
     def _build(
         self,
