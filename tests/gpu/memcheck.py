@@ -1,10 +1,11 @@
 """A short run of every kernel for compute-sanitizer, with arrays that end where their last item ends.
 
-    python tests/gpu/memcheck.py && compute-sanitizer --tool memcheck python tests/gpu/memcheck.py [NAME...]
+    python tests/gpu/memcheck.py && compute-sanitizer --tool memcheck python tests/gpu/memcheck.py [WHAT...]
 
 The first run fills the cache, so that the second has no compilers to slow down. `--tool racecheck` looks for
 races in shared memory, `--tool synccheck` for barriers that not all threads reach. CUPAR_TIER picks the
-kernels of scans. Names are those of the functions below that are to run; without any, all of them do.
+kernels of scans. WHAT picks functions below, types (i1, u2, i4, f8) and sizes by their names, as in
+`memcheck.py tuples u2 100003`; where it has none of a kind, all of that kind run.
 """
 
 import sys
@@ -408,19 +409,27 @@ CHECKED = (
 )
 
 
+def named(what):
+    return getattr(what, "__name__", str(what))
+
+
 def main():
     # All kernels, however few items there are.
     policies.SCAN_STAGED_BYTES = policies.Table()
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     wanted = set(sys.argv[1:])
-    if not wanted or reductions_and_scans.__name__ in wanted:
-        reductions_and_scans()
-    for dtype in KEYS:
-        for n in SIZES:
-            for checked in CHECKED:
-                if not wanted or checked.__name__ in wanted:
-                    checked(dtype, n)
+
+    def picked(kind):
+        return [each for each in kind if named(each) in wanted] or kind
+
+    for checked in picked((reductions_and_scans, *CHECKED)):
+        if checked is reductions_and_scans:
+            reductions_and_scans()
+            continue
+        for dtype in picked(KEYS):
+            for n in picked(SIZES):
+                checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")
 

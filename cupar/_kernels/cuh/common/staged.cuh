@@ -3,6 +3,9 @@
 // A bulk copy takes multiples of 16 bytes at multiples of 16. So in shared memory a tile begins as many bytes
 // after such a place as it does in the array, and words of 16 bytes at its ends are copied as a whole if they
 // are in the array, or else by lanes. Where it is written, lanes write what is not a whole word.
+//
+// An item has one place in all tiles, in a tile with fewer items than others, too: backwards, too, where what
+// comes first lies last. So a warp that has the same part of each tile meets no other's.
 #pragma once
 
 #include "common/arrays.cuh"
@@ -34,10 +37,10 @@ struct staged : arrays_of<It> {
     const int lane = threadIdx.x % 32;
     unsigned bytes = 0;
     each(in, [&](auto* p, auto step) {
-      const range its = range::of_all(p, step, num_items), tile = range::of(p, step, first, items);
-      const range held  = tile.held_in(its, step);
+      const range its   = range::of_all(p, step, num_items);
+      const range held  = range::of(p, step, first, items).held_in(its, step);
       const range words = held.words_in(its);
-      char* const to    = memory - (tile.begin & ~u64{15});
+      char* const to    = memory - origin<tile_items>(p, step, first);
       for (u64 byte = held.begin + lane; byte < words.begin; byte += 32) {
         to[byte] = *reinterpret_cast<const char*>(byte);
       }
@@ -54,10 +57,10 @@ struct staged : arrays_of<It> {
     there.arrive_expecting(bytes);
     memory -= offset_of_all<tile_items>(in);
     each(in, [&](auto* p, auto step) {
-      const range its = range::of_all(p, step, num_items), tile = range::of(p, step, first, items);
-      const range words = tile.held_in(its, step).words_in(its);
+      const range its   = range::of_all(p, step, num_items);
+      const range words = range::of(p, step, first, items).held_in(its, step).words_in(its);
       if (words.begin < words.end) {
-        bulk_load(memory + (words.begin - (tile.begin & ~u64{15})),
+        bulk_load(memory + (words.begin - origin<tile_items>(p, step, first)),
                   reinterpret_cast<const void*>(words.begin), static_cast<unsigned>(words.end - words.begin),
                   there);
       }
@@ -67,12 +70,12 @@ struct staged : arrays_of<It> {
 
   // The iterator at an item of a tile, in shared memory.
   template <int tile_items>
-  static __device__ __forceinline__ It at(It it, u64 first, int item, int items, char* memory) {
+  static __device__ __forceinline__ It at(It it, u64 first, int item, char* memory) {
     it += static_cast<i64>(first + item);
     each(it, [&](auto*& p, auto step) {
       using T          = cuda::std::remove_reference_t<decltype(*p)>;
       const u64 place  = reinterpret_cast<u64>(p);
-      const u64 offset = sizeof(T) * static_cast<u64>(step > 0 ? item : items - 1 - item);
+      const u64 offset = sizeof(T) * static_cast<u64>(step > 0 ? item : tile_items - 1 - item);
       p                = reinterpret_cast<T*>(memory + offset + (place - offset) % 16);
       memory += rounded(tile_items * static_cast<int>(sizeof(T)) + 16);
     });
@@ -81,13 +84,11 @@ struct staged : arrays_of<It> {
 
   // Begins to write items of a tile of the output, which a warp does, and its first lane waits for.
   template <int tile_items>
-  static __device__ __forceinline__ void store(It out, u64 first, int items, int begin, int end,
-                                               char* memory) {
+  static __device__ __forceinline__ void store(It out, u64 first, int begin, int end, char* memory) {
     const int lane = threadIdx.x % 32;
     each(out, [&](auto* p, auto step) {
-      const range tile       = range::of(p, step, first, items),
-                  slice      = range::of(p, step, first + begin, end - begin);
-      const char* const from = memory - (tile.begin & ~u64{15});
+      const range slice      = range::of(p, step, first + begin, end - begin);
+      const char* const from = memory - origin<tile_items>(p, step, first);
       u64 low = (slice.begin + 15) & ~u64{15}, high = slice.end & ~u64{15};
       if (low >= high) {
         low = high = slice.end;
@@ -111,6 +112,12 @@ struct staged : arrays_of<It> {
     int bytes = 0;
     each(it, [&](auto* p, auto) { bytes += rounded(tile_items * static_cast<int>(sizeof(*p)) + 16); });
     return bytes;
+  }
+
+  // The address that the beginning of shared memory stands for: a multiple of 16.
+  template <int tile_items, class T, class Step>
+  static __device__ __forceinline__ u64 origin(T* p, Step step, u64 first) {
+    return range::of(p, step, first, tile_items).begin & ~u64{15};
   }
 
   // Addresses of an array's items.

@@ -269,8 +269,8 @@ struct staged_scan {
       const int items = its.count_of(tile), lanes = lanes_of(items, warp);
       if (lanes > 0) {
         const part own(items, warp);
-        const d_in_t from = staged<d_in_t>::template at<tile_items>(its.in, its.first_of(tile), own.first,
-                                                                    items, data_of(now.slot));
+        const d_in_t from =
+            staged<d_in_t>::template at<tile_items>(its.in, its.first_of(tile), own.first, data_of(now.slot));
         value_t sum;
         position place(its, its.first_of(tile), own.first);
         for_items(from, own.count,
@@ -370,9 +370,9 @@ struct staged_scan {
         __syncwarp();
         const part own(items, warp);
         const d_in_t from =
-            staged<d_in_t>::template at<tile_items>(its.in, first, own.first, items, data_of(now.slot));
+            staged<d_in_t>::template at<tile_items>(its.in, first, own.first, data_of(now.slot));
         const d_out_t to =
-            staged<d_out_t>::template at<tile_items>(its.out, first, own.first, items, shared_memory());
+            staged<d_out_t>::template at<tile_items>(its.out, first, own.first, shared_memory());
         position place(its, first, own.first);
         for_items(from, own.count, [&](int i, const item_t& item) {
           const bool begins = place.begins();
@@ -390,7 +390,7 @@ struct staged_scan {
         publish_to_bulk();
         __syncwarp();
         const int begin = warp * slice_items, end = items - begin < slice_items ? items : begin + slice_items;
-        staged<d_out_t>::template store<tile_items>(its.out, first, items, begin, end, shared_memory());
+        staged<d_out_t>::template store<tile_items>(its.out, first, begin, end, shared_memory());
       }
     }
   }
