@@ -22,12 +22,9 @@ measure() {
   timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
-measure tuples python benchmarks/tuples.py --exponent 26 --json "$out/tuples.json"
-measure merges python benchmarks/merges.py --exponent 26 --json "$out/merges.json"
 measure runs python benchmarks/runs.py --json "$out/runs.json"
 measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
 measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
-measure arrays python benchmarks/arrays.py --json "$out/arrays.json"
 measure frameworks python benchmarks/frameworks.py --json "$out/frameworks.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
