@@ -169,7 +169,7 @@ class Data:
         """
         if dtype.kind == "c":
             parts = [self.walk(n, np.dtype(f"f{dtype.itemsize // 2}"), seed + k) for k in range(2)]
-            return tuple(real + dtype.type(1j) * imaginary for real, imaginary in zip(*parts, strict=True))  # type: ignore[return-value]
+            return tuple(real + dtype.type(1j) * imaginary for real, imaginary in zip(*parts, strict=True))
         most = 7 if dtype == np.float16 else 127
         sums = ((self.bits(n, seed) & np.uint64(most)).astype(np.int8) - np.int8(most // 2 + 1)).astype(dtype)
         addends = sums.copy()

@@ -57,7 +57,8 @@ class Case:
 
     def measure(self, repeats: int) -> None:
         """Let all sides take turns."""
-        calls, samples, right = {}, {}, None
+        samples: dict[str, list[float]] = {}
+        calls, right = {}, None
         for name, prepare in self.sides.items():
             try:
                 begin = time.perf_counter()

@@ -140,10 +140,8 @@ def sides(folder: Path) -> dict[str, Callable[[int], float]]:
         kept = ctypes.addressof(pointers), y.data.ptr, out.data.ptr
         given["pointers"] = pointers
         for name, arrays in (("C++ <<<>>>", 1), ("C++ <<<>>>, other arrays", ARRAYS)):
-            found[name] = (
-                lambda calls, arrays=arrays: (  # type: ignore[misc]
-                    pointers and batch(kept[0], arrays, *kept[1:], N, 2.0, calls) * 1e-9
-                )
+            found[name] = lambda calls, arrays=arrays: (
+                pointers and batch(kept[0], arrays, *kept[1:], N, 2.0, calls) * 1e-9
             )
     found.update((name, Timer(text, globals=given).timeit) for name, text in texts.items())
     launches, rows = compiled(ours), cupy.stack(xs)
@@ -151,9 +149,9 @@ def sides(folder: Path) -> dict[str, Callable[[int], float]]:
     for name, arrays, stream in (("", 1, 0), (", a stream", 1, own.ptr), (", other arrays", ARRAYS, 0)):
         text = f"launches(xs, {arrays}, y, out, {N}, 2.0, {stream}, calls)"
         names = dict(zip(("xs", "y", "out"), views, strict=True), launches=launches, kept=rows)
-        found[f"cupar.jit, njit{name}"] = lambda calls, text=text, names=names: (  # type: ignore[misc]
-            Timer(text, globals={**names, "calls": calls}).timeit(1)
-        )
+        found[f"cupar.jit, njit{name}"] = lambda calls, text=text, names=names: Timer(
+            text, globals={**names, "calls": calls}
+        ).timeit(1)
     for name, run in found.items():
         out[:] = 0
         cupy.cuda.Device().synchronize()

@@ -418,11 +418,7 @@ def main() -> None:
             torch.cuda.empty_cache()
         return found
 
-    named = names(options.only, options.exponent)
-    asked = (
-        (f"{what} {size}" + f" k={k}" * bool(k), partial(measured, what, size, k)) for what, size, k in named
-    )
-    TABLE.fill(asked, options, start, facts, cub=text)
+    TABLE.fill(names(options.only, options.exponent), measured, options, start, facts, cub=text)
 
 
 if __name__ == "__main__":

@@ -87,16 +87,18 @@ def of_cupar(what: str, has_offsets: bool, cc: int) -> Any:
     """Ask cupar for an algorithm: a sum, a scan, or a sort of keys or pairs, by offsets or of rows."""
     import cupar
 
-    offsets = (OFFSETS, OFFSETS) if has_offsets else (None, None)
+    start = end = OFFSETS if has_offsets else None
     if what == "sum":
-        return cupar.segmented_reduce(SUMMED, SUMMED, *offsets, cupar.OpKind.PLUS, np.zeros(1, SUMMED), cc=cc)
+        return cupar.segmented_reduce(
+            SUMMED, SUMMED, start, end, cupar.OpKind.PLUS, np.zeros(1, SUMMED), cc=cc
+        )
     if what == "scan":
-        return cupar.inclusive_segmented_scan(SUMMED, SUMMED, *offsets, cupar.OpKind.PLUS, cc=cc)
+        return cupar.inclusive_segmented_scan(SUMMED, SUMMED, start, end, cupar.OpKind.PLUS, cc=cc)
     if what == "keys-by-op":
-        return cupar.segmented_sort(SORTED, SORTED, None, None, *offsets, op=less, cc=cc)
+        return cupar.segmented_sort(SORTED, SORTED, None, None, start, end, op=less, cc=cc)
     values = SORTED if what == "pairs" else None
     order = cupar.SortOrder.ASCENDING
-    return cupar.segmented_sort(SORTED, SORTED, values, values, *offsets, order, cc=cc)
+    return cupar.segmented_sort(SORTED, SORTED, values, values, start, end, order, cc=cc)
 
 
 def of_compute(what: str, cc: int) -> Any:

@@ -55,7 +55,7 @@ def test_tutorial(module, tab, capsys):
         else:
             assert capsys.readouterr().out == block
             printed += 1
-    assert printed == 4
+    assert printed == text.count("\n```text\n") > 0
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
