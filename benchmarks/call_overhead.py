@@ -381,8 +381,8 @@ _OF_CALL = f"""{_OF_OBJECT}
 call, _ = algorithm._take(0)
 plan, facts = call.loaded.plan, call.loaded.facts
 def emit(shape, numbers): pass
-values = call.bind((d_in, d_out, n, h_init))
-others = itertools.cycle([call.bind(next(turns)) for _ in pairs])
+values = call.read((d_in, d_out, n, h_init))
+others = itertools.cycle([call.read(next(turns)) for _ in pairs])
 call.prepare(values)
 numbers = call.numbers
 """
@@ -398,7 +398,7 @@ PIECES = (
     (
         _OF_CALL,
         {
-            "call.bind: pointers, initial value": "call.bind((d_in, d_out, n, h_init))",
+            "call.read: pointers, initial value": "call.read((d_in, d_out, n, h_init))",
             "call.prepare, for another size": "call.prepare(values)",
             "the plan of a size": "plan(facts, n, emit)",
             "call.enqueue, nothing has changed": "call.enqueue(values, address, numbers, 0)",

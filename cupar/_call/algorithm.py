@@ -17,9 +17,9 @@ from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .._launch.arguments import completed, signature
-from .._launch.marshal import binder
+from .._launch.marshal import reader
 from .built import Build, Built, Pending
-from .call import Call, Checked
+from .call import Call, Read
 from .code import Code, Loaded
 
 if TYPE_CHECKING:
@@ -280,9 +280,9 @@ class Algorithm:
             fork.leak(self._free)
             self._free = _no_calls()
 
-    def _binder(self, lend: arrays.Lend | None) -> Callable[..., Checked]:
-        """Return a function that checks the arguments of a call; see `marshal.binder`."""
-        return binder(self, [*signature(type(self).run).parameters], lend)
+    def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
+        """Return a function that checks the arguments of a call; see `marshal.reader`."""
+        return reader(self, [*signature(type(self).run).parameters], lend)
 
     def _take(self, stream: int, alone: bool = False) -> tuple[Call, list[Call]]:
         """Return a free call for a stream, and its list; if `alone`, one that launches kernels one by one."""
@@ -385,9 +385,9 @@ class Algorithm:
         handle = 0 if stream is None else driver.stream_handle(stream)
         call, free = self._take(handle)
         try:
-            bound = call.bind(arguments)
-            if bound[0] != call.problem:
-                call.prepare(bound)
+            read = call.read(arguments)
+            if read[0] != call.problem:
+                call.prepare(read)
             # With what aligning may take, and at least a byte, so that an array of that size has an address.
             needed = call.nbytes + _SLACK if call.nbytes else 1
             if temp_storage is None:
@@ -400,14 +400,14 @@ class Algorithm:
             else:
                 address, nbytes = arrays.storage(temp_storage, call.lend)
                 if call.problem is None:
-                    call.prepare(bound)
+                    call.prepare(read)
             if nbytes < needed:
                 if self._former is not None:  # which may have been the one that was asked
                     return self._former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
-            call.enqueue(bound, address + _SLACK & ~_SLACK, call.numbers, handle)
+            call.enqueue(read, address + _SLACK & ~_SLACK, call.numbers, handle)
             return nbytes
         finally:
             free.append(call)
@@ -426,12 +426,12 @@ class Algorithm:
             handle = driver.stream_handle(stream)
             call, free = self._take(handle)
         try:
-            bound = call.bind(arguments)
-            if bound[0] != call.problem:
-                call.prepare(bound)
+            read = call.read(arguments)
+            if read[0] != call.problem:
+                call.prepare(read)
             nbytes = call.nbytes
             if not nbytes:
-                call.enqueue(bound, 0, call.numbers, handle)
+                call.enqueue(read, 0, call.numbers, handle)
                 return
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
@@ -440,11 +440,11 @@ class Algorithm:
             if workspace is not None and workspace.lock.acquire(False):
                 try:
                     if nbytes <= workspace.nbytes or workspace.grow(nbytes):
-                        call.enqueue(bound, workspace.address, call.numbers, handle)
+                        call.enqueue(read, workspace.address, call.numbers, handle)
                         return
                 finally:
                     workspace.lock.release()
             with storage.temporary_storage(nbytes, handle) as address:
-                call.enqueue(bound, address, call.numbers, handle)
+                call.enqueue(read, address, call.numbers, handle)
         finally:
             free.append(call)

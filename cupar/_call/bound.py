@@ -94,12 +94,12 @@ class Bound:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
             every = algorithm._completed(arguments, named)
-            bound = self._call.bind(every)
+            read = self._call.read(every)
             lent = self._call.take_lent()
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
             before, self._kept = self._kept, (self._kept, kept, lent)
             try:
-                self._set(bound)
+                self._set(read)
             except BaseException:
                 self._kept = before
                 raise
@@ -107,9 +107,9 @@ class Bound:
             self._held.replace_lent(lent)
         algorithm._enqueued(every)
 
-    def _set(self, bound: tuple[Any, ...]) -> None:
-        """Set the graph's parameters to the bound arguments."""
-        self._call.prepare(bound)
+    def _set(self, read: tuple[Any, ...]) -> None:
+        """Set the graph's parameters to the arguments that were read."""
+        self._call.prepare(read)
         needed, held = self._call.nbytes, self._held
         if self._handle and driver.is_captured(self._handle):
             raise ValueError(
@@ -118,7 +118,7 @@ class Bound:
         old, before = held.storage, held.executable
         new = (storage.allocate(needed, self._handle), needed) if needed > old[1] else old
         try:
-            self._bind_plan(bound, new[0])
+            self._bind_plan(read, new[0])
         except BaseException:
             if new is not old:  # earlier launches still use the old one
                 storage.free_or_retire(new[0], new[1], self._handle)
@@ -131,7 +131,7 @@ class Bound:
         if new is not old and old[0]:
             storage.free_or_retire(old[0], old[1], self._handle)
 
-    def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
+    def _bind_plan(self, read: tuple[Any, ...], address: int) -> None:
         call, held = self._call, self._held
         shape = () if call.shape is None else call.shape
         shapes, numbers = ([shape], [call.numbers]) if isinstance(shape, int) else ([*shape], call.numbers)
@@ -150,15 +150,15 @@ class Bound:
         if self._fills:
             self._launch, self._shapes = _closed, None  # if this is interrupted, the graph has some of both
             for fill, own in zip(self._fills, numbers, strict=True):
-                fill(bound, address, own)
+                fill(read, address, own)
             what = [*zip(chains, numbers, strict=True)]
-            self._launch = self._shown(driver.library().cuGraphLaunch, bound, what)
+            self._launch = self._shown(driver.library().cuGraphLaunch, read, what)
         self._shapes = shapes
 
     def _shown(
         self,
         launch: Callable[[Any, Any], int],
-        bound: tuple[Any, ...],
+        read: tuple[Any, ...],
         what: list[tuple[Chain, tuple[int, ...]]],
     ) -> Callable[[Any, Any], int]:
         """Return the function that launches, with NVTX ranges and trace lines if these are on."""
@@ -168,7 +168,7 @@ class Bound:
 
         def traced(executable: Any, where: Any) -> int:
             for chain, numbers in what:
-                chain.trace(bound, numbers, self._handle)
+                chain.trace(read, numbers, self._handle)
             return launch(executable, where)
 
         return traced

@@ -12,7 +12,7 @@ from .._device import arrays, driver, storage
 from .._launch.chain import KERNEL, Enqueue
 from .code import Code
 
-Checked = tuple[Any, ...]  # what reading arguments returns: the problem, then the values
+Read = tuple[Any, ...]  # what reading arguments returns: the problem, then the values
 
 
 class Callee(Protocol):
@@ -21,10 +21,10 @@ class Callee(Protocol):
     @property
     def _code(self) -> Code: ...
 
-    def _binder(self, lend: arrays.Lend) -> Callable[[tuple[Any, ...]], Checked]: ...
+    def _reader(self, lend: arrays.Lend) -> Callable[[tuple[Any, ...]], Read]: ...
 
 
-def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int) -> None:
+def _nothing(read: Read, address: int, numbers: tuple[int, ...], stream: int) -> None:
     """Enqueue nothing, for a problem that has nothing to do."""
 
 
@@ -55,11 +55,11 @@ class Emitted:
 def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqueue:
     """Return a function that enqueues, and holds lent objects until the stream has passed the call."""
 
-    def enqueue_and_hold(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:
+    def enqueue_and_hold(read: Read, address: int, numbers: tuple[Any, ...], stream: int) -> None:
         from .._device.lent import Lent
 
         try:
-            enqueue(bound, address, numbers, stream)
+            enqueue(read, address, numbers, stream)
         finally:
             held = tuple(lent)
             lent.clear()
@@ -91,7 +91,7 @@ class Call:
         The algorithm's or kernel's.
     number
         As given.
-    bind : callable
+    read : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
         all values of the call: addresses as int, and copied values as bytes.
     memory : Memory
@@ -105,7 +105,7 @@ class Call:
         The plan: bytes of temporary storage; a shape by its index among the family's names, and its numbers.
         Of several shapes, or none, tuples of these. If the shape is None, `enqueue` must be set anew.
     enqueue : callable
-        Takes the result of `bind`, the address of the temporary storage, `numbers` and the stream's handle.
+        Takes the result of `read`, the address of the temporary storage, `numbers` and the stream's handle.
     """
 
     def __init__(self, algorithm: Callee, context: driver.Context, number: int | None, stream: int) -> None:
@@ -116,7 +116,7 @@ class Call:
         self._lent: list[Any] = []
         # Not to keep itself alive.
         lend = partial(Call.lend, weakref.proxy(self))
-        self.bind: Callable[[tuple[Any, ...]], Checked] = algorithm._binder(lend)
+        self.read: Callable[[tuple[Any, ...]], Read] = algorithm._reader(lend)
         self.problem: Any = None
         self.nbytes = 0
         self.shape: int | tuple[int, ...] | None = ()
@@ -130,14 +130,14 @@ class Call:
         self._enqueuers: dict[int | tuple[int, ...], Enqueue] = {(): _nothing}
         self._taken: list[tuple[str, Any]] = []
 
-    def prepare(self, bound: Checked) -> None:
+    def prepare(self, read: Read) -> None:
         """Run the plan for a call whose problem is not that of the call before, and set `enqueue`."""
         self.problem = None  # until all of the plan is there
         emitted = self._emitted
         emitted.shape = None
         if emitted.others:  # of several, or of a plan that was interrupted
             emitted.others.clear()
-        self.nbytes = self._plan(self._facts, bound[0], self._emit)
+        self.nbytes = self._plan(self._facts, read[0], self._emit)
         shape: Any = emitted.shape
         self.numbers = emitted.numbers
         if shape is None or emitted.others:
@@ -147,7 +147,7 @@ class Call:
             if self._lent:  # then that serves this call alone, and the next one comes here again
                 self.shape, self.enqueue = None, _holding(self.enqueue, self._lent, self._context)
                 return
-        self.problem = bound[0]
+        self.problem = read[0]
 
     def select(self, shape: int | tuple[int, ...]) -> None:
         """Set `enqueue` to the function that launches a shape, or several."""
@@ -185,9 +185,9 @@ class Call:
         # A shape enqueued twice has two enqueuers, as each skips parameters that it set before.
         each = tuple(first.pop(one) if one in first else self._one(one) for one in shapes)
 
-        def enqueue(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:
+        def enqueue(read: Read, address: int, numbers: tuple[Any, ...], stream: int) -> None:
             for one, own in zip(each, numbers, strict=True):
-                one(bound, address, own, stream)
+                one(read, address, own, stream)
 
         return enqueue
 

@@ -29,21 +29,21 @@ _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 class CpuAlgorithm(Algorithm, uses={}):
     """An algorithm for the CPU: its calls are done when they return."""
 
-    _cpu_binder: Callable[..., tuple[Any, ...]] | None = None
+    _cpu_reader: Callable[..., tuple[Any, ...]] | None = None
 
-    def _bind_values(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
+    def _read(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
         """Check the arguments of a call; return its problem and its values.
 
         `lend` is told what must live as long as these are used.
         """
-        binder = self._cpu_binder
-        if binder is None:
-            binder = self._cpu_binder = self._binder(None)
+        reader = self._cpu_reader
+        if reader is None:
+            reader = self._cpu_reader = self._reader(None)
         try:
-            bound = within_cpu_call(binder, arguments, lend)
-            if self._is_listed and isinstance(bound[0], Segments):
-                return within_cpu_call(self._with_room, bound, arguments)
-            return bound
+            read = within_cpu_call(reader, arguments, lend)
+            if self._is_listed and isinstance(read[0], Segments):
+                return within_cpu_call(self._with_room, read, arguments)
+            return read
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
 
@@ -51,35 +51,35 @@ class CpuAlgorithm(Algorithm, uses={}):
     def _is_listed(self) -> bool:
         return is_listed(self._spec)
 
-    def _with_room(self, bound: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return `bound` with the number of items that the arrays of segments have, to check offsets with."""
+    def _with_room(self, read: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return `read` with the number of items that the arrays of segments have, to check offsets with."""
         room = room_of("d_in", arguments[0])
         room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
-        return (offsets.SegmentOffsets._make((*bound[0], room, room_out)), *bound[1:])
+        return (offsets.SegmentOffsets._make((*read[0], room, room_out)), *read[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []
-        bound = self._bind_values(arguments, lent.append)
+        read = self._read(arguments, lent.append)
         if temp_storage is None:
             return 1  # it allocates its own
         _, nbytes = within_cpu_call(arrays.storage, temp_storage)
         if nbytes < 1:
             raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
-        self._do(bound)
+        self._do(read)
         return nbytes
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         lent: list[Any] = []
-        self._do(self._bind_values(arguments, lent.append))
+        self._do(self._read(arguments, lent.append))
 
-    def _do(self, bound: tuple[Any, ...]) -> None:
+    def _do(self, read: tuple[Any, ...]) -> None:
         spec = self._spec
         try:
             if is_numpys(spec):
                 gather = self._gather if is_gathered(spec) else None
-                bit_sorts.sort(spec, bound[0], bound[1:], gather)
+                bit_sorts.sort(spec, read[0], read[1:], gather)
                 return
-            run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[arg-type]
+            run(self._built.code, plan(spec, read[0]), read[1:])  # type: ignore[arg-type]
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
 
@@ -113,7 +113,7 @@ class HostBound:
 
     def __init__(self, algorithm: CpuAlgorithm, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._algorithm, self._is_closed = algorithm, False
-        self._bound: tuple[Any, ...] = ()
+        self._values: tuple[Any, ...] = ()
         self._kept: Any = None  # the arrays
         self.rebind(*arguments, **named)
 
@@ -121,7 +121,7 @@ class HostBound:
         """Make the call again."""
         if self._is_closed:
             raise ValueError("this bound call is closed, or to bind it failed")
-        self._algorithm._do(self._bound)
+        self._algorithm._do(self._values)
 
     def rebind(self, *arguments: Any, **named: Any) -> None:
         """Bind other arguments, in the order of `Algorithm.run`."""
@@ -129,15 +129,15 @@ class HostBound:
             raise ValueError("this bound call is closed")
         every = self._algorithm._completed(arguments, named)
         lent: list[Any] = []
-        bound = self._algorithm._bind_values(every, lent.append)
+        read = self._algorithm._read(every, lent.append)
         captured = within_cpu_call(self._algorithm._captured_arrays, (*arguments, *named.values()))
         self._kept = every, captured, lent
-        self._bound = bound
+        self._values = read
         self._algorithm._enqueued(every)
 
     def close(self) -> None:
         """Release its arrays. It cannot be called afterwards."""
-        self._is_closed, self._kept, self._bound = True, None, ()
+        self._is_closed, self._kept, self._values = True, None, ()
 
     def __enter__(self) -> HostBound:
         return self

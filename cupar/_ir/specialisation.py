@@ -105,7 +105,7 @@ class Specialisation:
     def value_names(self, uses: Collection[str]) -> list[str]:
         """Return the names of a call's values, in their order, given the arrays that it uses.
 
-        `marshal.binder` returns values in this order, and `chain.Values` has their sizes in it.
+        `marshal.reader` returns values in this order, and `chain.Values` has their sizes in it.
         """
         names = [argument.name for argument in self.arguments if argument.name in uses]
         names += [name for name, op in self.operators if op.state_size]

@@ -287,7 +287,7 @@ class Render:
         resolved.remember(algorithm)
         spec, key = algorithm._spec, algorithm.build.key
         loaded = algorithm._code.loaded(driver.current_context())
-        problem, *values = algorithm._binder(None)(arguments, [].append)
+        problem, *values = algorithm._reader(None)(arguments, [].append)
         self._check(spec, values)
         emitted = Emitted()
         address = self._needs(loaded.plan(loaded.facts, problem, emitted.emit))
@@ -327,7 +327,7 @@ class Render:
     def _on_cpu(self, algorithm: CpuAlgorithm, arguments: tuple[Any, ...]) -> None:
         spec, key = algorithm._spec, algorithm.build.key
         resolved.remember(algorithm)
-        problem, *values = algorithm._bind_values(arguments, [].append)
+        problem, *values = algorithm._read(arguments, [].append)
         self._check(spec, values)
         given = [value if isinstance(value, int) else self._blob(value) for value in values]
         if is_numpys(spec):

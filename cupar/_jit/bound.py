@@ -23,8 +23,8 @@ class BoundKernel(Bound):
         call, config = super()._new_call(), self._site.config
         overload: Any = self._algorithm
         pack = self._site.packer(overload, call._lent)
-        call.bind = lambda arguments: (config, pack(*arguments))
+        call.read = lambda arguments: (config, pack(*arguments))
         return call
 
-    def _bind_plan(self, bound: Any, address: int) -> None:
-        super()._bind_plan(bound[1], address)  # the packed arguments
+    def _bind_plan(self, read: Any, address: int) -> None:
+        super()._bind_plan(read[1], address)  # the packed arguments

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._base.causes import brief
 from .._call.algorithm import Algorithm
-from .._call.call import Call, Checked
+from .._call.call import Call, Read
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.cpp import kernel_symbol
@@ -167,7 +167,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
         found: Any = self._code.loaded(driver.current_context())
         return found  # type: ignore[no-any-return]
 
-    def _binder(self, lend: Any) -> Callable[..., Checked]:
+    def _reader(self, lend: Any) -> Callable[..., Read]:
         return tuple  # never called: launch sites pack arguments themselves, and `BoundKernel` sets its own
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:

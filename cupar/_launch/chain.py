@@ -6,9 +6,9 @@ call before is set in the chain's executable graph, and the graph is launched; w
 launched one by one, from the same buffers. The functions that do so are generated for a shape, without loops
 and without tests whose results are known.
 
-A generated function compares what it is given with the call before. For an algorithm that is `bound` and the
-address of the storage: a plan's numbers depend on the problem alone, which is in `bound`. For a user's kernel
-`bound` is bytes, the packed arguments, and its numbers are compared by identity (`Configuration.numbers`).
+A generated function compares what it is given with the call before. For an algorithm that is `read` and the
+address of the storage: a plan's numbers depend on the problem alone, which is in `read`. For a user's kernel
+`read` is bytes, the packed arguments, and its numbers are compared by identity (`Configuration.numbers`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Take what `Call.bind` returns, or the packed arguments of a user's kernel; the address of the temporary
+# Take what `Call.read` returns, or the packed arguments of a user's kernel; the address of the temporary
 # storage; the plan's numbers; and the stream's handle.
 Fill = Callable[[Any, int, tuple[Any, ...]], None]
 Enqueue = Callable[[Any, int, tuple[Any, ...], int], None]
@@ -49,7 +49,7 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 class Values:
     """The values of a call: a name and a number of bytes for each, in the order of `value_names`.
 
-    An address has 0 bytes here: `bind` returns it as an int, and it is packed into 8.
+    An address has 0 bytes here: `Call.read` returns it as an int, and it is packed into 8.
     """
 
     sizes: Mapping[str, int]
@@ -76,7 +76,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Arguments:
-    """All parameters of a user's kernel: one value, packed before it is bound, and constants behind it."""
+    """All parameters of a user's kernel: one value, packed before it is read, and constants behind it."""
 
     size: int
     places: tuple[int, ...]  # of the parameters
@@ -98,7 +98,7 @@ class Packing:
 def _packed(launch: Launch, values: Values) -> Packing:
     first: Any = launch.parameters[0] if launch.parameters else None
     if isinstance(first, Arguments):
-        return Packing(f"{first.size}s", ("bound",), first.places, constants=first.constants)
+        return Packing(f"{first.size}s", ("read",), first.places, constants=first.constants)
     # Grid and shared memory are packed too: changes are detected by the bytes alone.
     varying = [number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
     code, items, at, offsets, packed = "=" + "I" * len(varying), [*varying], 4 * len(varying), [], []
@@ -152,7 +152,7 @@ def made():
     {lasts}
     def {function}:
         nonlocal last, last_address, last_numbers{nonlocals}
-        if bound != last or {changed}:
+        if read != last or {changed}:
             last = None  # an interrupt could leave a mixture
             {unpacking}
             {set}
@@ -249,7 +249,7 @@ class Chain:
 
         It is for one thread at a time.
         """
-        function, library = "enqueue(bound, address, numbers, stream)", driver.library()
+        function, library = "enqueue(read, address, numbers, stream)", driver.library()
         names: dict[str, Any] = {"_stream": c_void_p(stream)}
         if executable is not None:
             names["_launch"] = library.cuGraphLaunch
@@ -262,13 +262,13 @@ class Chain:
         if not trace.is_on():
             return made
 
-        def enqueue(bound: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
-            self.trace(bound, numbers, stream)
-            made(bound, address, numbers, stream)
+        def enqueue(read: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
+            self.trace(read, numbers, stream)
+            made(read, address, numbers, stream)
 
         return enqueue
 
-    def trace(self, bound: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
+    def trace(self, read: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
         """Print the launches for a plan's numbers."""
         given = dict(zip(self._numbers, numbers, strict=True))
 
@@ -281,7 +281,7 @@ class Chain:
 
     def filler(self, executable: Executable, nodes: Iterable[c_void_p]) -> Fill:
         """Return a function that sets the parameters of the graph's next nodes, and launches nothing."""
-        return self._graph("fill(bound, address, numbers)", executable, nodes, {}, [])
+        return self._graph("fill(read, address, numbers)", executable, nodes, {}, [])
 
     def _graph(
         self,
@@ -334,7 +334,7 @@ class Chain:
     ) -> Callable[..., None]:
         """Generate a function that sets the values that have changed since the call before, and launches."""
         names["_fail"], lasts = driver.check, [f"last_{k}" for k in range(len(self._launches))]
-        unpacking = [f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = bound"]
+        unpacking = [f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = read"]
         unpacking += [f"{self._names_of_numbers()} = numbers"] * bool(self._numbers)
         made: Callable[[], Callable[..., None]] = define(
             " and ".join(dict.fromkeys(launch.kernel for launch, *_ in self._launches)),
@@ -346,7 +346,7 @@ class Chain:
             lasts=[f"{each} = None" for each in lasts],
             nonlocals="".join(f", {each}" for each in lasts),
             changed="numbers is not last_numbers" if self._is_users else "address != last_address",
-            kept="last = bound" if self._is_users else "last, last_address = bound, address",
+            kept="last = read" if self._is_users else "last, last_address = read, address",
             unpacking=[] if self._is_users else unpacking,
             set=set_values,
             launch=launch,

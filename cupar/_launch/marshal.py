@@ -67,15 +67,15 @@ def _is(library: _ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *chec
 
 # --- Calls of algorithms ---------------------------------------------------------------------------------
 
-_BIND = """
-def bind({given}):
+_READ = """
+def read({given}):
     {lines}
-    return ({bound})
+    return ({found})
 """
 
 
 class Caller(Protocol):
-    """The attributes of an algorithm object that `binder` reads; see `Algorithm.__init_subclass__`."""
+    """The attributes of an algorithm object that `reader` reads; see `Algorithm.__init_subclass__`."""
 
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
@@ -89,10 +89,10 @@ class Caller(Protocol):
     def _spec(self) -> Specialisation: ...
 
 
-def binder(
+def reader(
     caller: Caller, parameters: Sequence[str], lend: arrays.Lend | None = None
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return the function that reads the arguments of an algorithm's calls: ``bind(arguments)``.
+    """Return the function that reads the arguments of an algorithm's calls: ``read(arguments)``.
 
     It takes them in a tuple, checks them, and returns a tuple: the problem, and the values in the order of
     `Specialisation.value_names`. An address is an int; the state of an iterator or operator, and an initial
@@ -104,7 +104,7 @@ def binder(
     parameters : sequence of str
         Those of `run`, without the stream.
     lend : callable or None
-        Called with objects that must live until the call is done. None: `bind` takes it behind the arguments.
+        Called with objects that must live until the call is done. None: `read` takes it behind the arguments.
     """
     spec, declared = caller._spec, type(caller)
     uses = declared._uses
@@ -159,9 +159,9 @@ def binder(
         lines += _init(spec, names)
         values += ["init"] * (spec.option("init") is not None)
     given = "arguments, _lend=None" if lend is None else "arguments"
-    bound = "".join(f"{each}, " for each in [problem, *values])
-    texts: dict[str, Any] = {"given": given, "bound": bound, "lines": lines}
-    return define(f"call of {spec.algorithm}", "bind", _BIND, names, **texts)  # type: ignore[no-any-return]
+    found = "".join(f"{each}, " for each in [problem, *values])
+    texts: dict[str, Any] = {"given": given, "found": found, "lines": lines}
+    return define(f"call of {spec.algorithm}", "read", _READ, names, **texts)  # type: ignore[no-any-return]
 
 
 def _counts(

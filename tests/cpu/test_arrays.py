@@ -150,22 +150,22 @@ def test_iterators_and_captured_arrays_of_the_other_device():
     on_gpu = cupar.TransformIterator(Device(N), negated, "f4")
     with cupar.device("cpu"):
         on_cpu = cupar.TransformIterator(X, negated, "f4")
-    bind = cupar.unary_transform(on_gpu, "f4", scaled, cc=90)._binder(None)
+    read = cupar.unary_transform(on_gpu, "f4", scaled, cc=90)._reader(None)
     negation = cupar.unary_transform(on_cpu, "f4", negated, cc="cpu")
     out = np.zeros(N, "f4")
-    expected = bind((on_gpu, Device(N), N))
+    expected = read((on_gpu, Device(N), N))
     for name in ("cuda", "cpu"):
         with cupar.device(name):
-            assert bind((on_gpu, Device(N), N)) == expected
+            assert read((on_gpu, Device(N), N)) == expected
             with pytest.raises(TypeError, match="^d_in: expected a device array, got a NumPy array"):
-                bind((on_cpu, Device(N), N))
+                read((on_cpu, Device(N), N))
             with pytest.raises(TypeError, match="^d_in: expected a host array, .* got a Device on a GPU"):
                 negation.run(on_gpu, out, N)
             negation.run(on_cpu, out, N)
             np.testing.assert_array_equal(out, X)
             table, other[0] = other[0], table
             with pytest.raises(TypeError, match="^op: captured array 'table': expected a device array"):
-                bind((on_gpu, Device(N), N))
+                read((on_gpu, Device(N), N))
             table, other[0] = other[0], table
 
 

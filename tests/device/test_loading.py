@@ -175,7 +175,7 @@ def test_kernels_graphs_are_given_back_and_made_anew(gpu):
 def test_graphs_that_are_in_use_stay(gpu):
     found = cupar.reduce_into(A, B, cupar.OpKind.PLUS, 0)
     call, free = found._take(0)  # as another thread does, which is in a call
-    call.prepare(call.bind((A, B, 100, 0)))
+    call.prepare(call.read((A, B, 100, 0)))
     cupar.release_memory()
     assert gpu.left["executable"] == made() == 1
     free.append(call)

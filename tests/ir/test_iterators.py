@@ -799,14 +799,14 @@ def test_other_iterators_than_the_algorithm_was_built_for(built, given, message)
 
 def test_an_iterator_for_an_array():
     """What the call itself checks: an array's address is taken without the iterators' help."""
-    bind = STRUCTURES["reverse"]("unary_transform")(0)._binder(None)
+    read = STRUCTURES["reverse"]("unary_transform")(0)._reader(None)
     with pytest.raises(TypeError, match="^d_out: .*Iterator"):
-        bind((ReverseIterator(Device()), ReverseIterator(Device()), 5))
+        read((ReverseIterator(Device()), ReverseIterator(Device()), 5))
     with pytest.raises(TypeError, match=r"^d_in: .*Reverse\(.*got Pointer"):
-        bind((Device(), Device(), 5))
+        read((Device(), Device(), 5))
     with pytest.raises(ValueError, match="^d_in: needs at least 6 items, got 5 going backwards"):
-        bind((ReverseIterator(Device()), Device(size=6), 6))
-    assert bind((ReverseIterator(Device()), Device(), 5)) == (5, struct.pack("=q", BASE + 16), BASE)
+        read((ReverseIterator(Device()), Device(size=6), 6))
+    assert read((ReverseIterator(Device()), Device(), 5)) == (5, struct.pack("=q", BASE + 16), BASE)
 
 
 def test_names_of_fields_make_no_other_structure():

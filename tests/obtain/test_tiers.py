@@ -122,11 +122,11 @@ def test_all_objects_get_it(gpu, held):
 def test_a_call_that_is_being_made_goes_on(gpu, held):
     found = ask()
     call, free = found._take(0)
-    bound = call.bind((A, B, SMALL, 0))
-    call.prepare(bound)
+    read = call.read((A, B, SMALL, 0))
+    call.prepare(read)
     held.set()
     assert found.ready(tier="fast")
-    call.enqueue(bound, 0, call.numbers, 0)
+    call.enqueue(read, 0, call.numbers, 0)
     free.append(call)
     del call
     run(found)
