@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import time
-from collections.abc import MutableMapping, Sequence
+import os
+import threading
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from .._functions import libraries
-from .comm import GroupError, viewed
+from .comm import GroupError, awaited, viewed
 
-_PAUSES = 1e-5, 1e-3  # seconds between two looks, the first and the longest
 _NOW = datetime.timedelta(milliseconds=1)
 
 
@@ -25,15 +25,22 @@ class TorchComm:
     def __init__(self, group: Any, timeout: float) -> None:
         self._torch = importlib.import_module("torch")
         self._dist = dist = importlib.import_module("torch.distributed")
-        self._group, self._timeout = group, datetime.timedelta(seconds=timeout)
+        self._timeout = datetime.timedelta(seconds=timeout)
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         backend = dist.get_backend(group)
         self.transport = f"torch.distributed ({backend})"
         self._peers = [dist.get_global_rank(group, r) for r in range(self.size)]
-        # What is agreed on is on the host, where NCCL has nothing to say.
-        self._talk = _beside(dist, group, self._peers) if backend == "nccl" else group
         # PyTorch 2.13 gave it another name.
         self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        found = _lines.get(group)
+        self._line = _Line(dist, self._peers, self._timeout) if found is None else found
+        # What is agreed on is on the host, where NCCL has nothing to say.
+        self._talk = self._line.group
+        self._group = group if backend == "nccl" else self._talk
+        if found is None:
+            self._line.name(self.agree(os.urandom(8))[0].hex())
+            _lines[group] = self._line
+        self._given = ref(group)
 
     def _tensor(self, array: Any) -> Any:
         if isinstance(array, np.ndarray):
@@ -46,9 +53,14 @@ class TorchComm:
             return nullcontext()
         return libraries.of("tensor", self._torch.empty(0, device="cuda")).on(stream)
 
-    def _done(self, works: Sequence[Any], stream: Any = None, timeout: Any = None) -> None:
+    @property
+    def failure(self) -> str:
+        """Why ranks of this process group do not talk any more."""
+        return self._line.failure
+
+    def _done(self, works: Sequence[Any], stream: Any, timeout: Any) -> None:
         """Wait for operations: on the CPU the host, on a GPU the stream, for which there is no timeout."""
-        given = (self._timeout if timeout is None else timeout,) if stream is None else ()
+        given = (timeout,) if stream is None else ()
         try:
             for each in works:
                 if each is not None:
@@ -56,14 +68,21 @@ class TorchComm:
         except RuntimeError as error:
             raise GroupError(str(error).splitlines()[0]) from error
 
+    def _waited(self, is_done: Callable[[], Any]) -> None:
+        """Wait on the host, where an interrupt arrives: PyTorch's own wait lets none through."""
+        seconds = self._timeout.total_seconds()
+        if not awaited(is_done, seconds, self._line.look):
+            raise GroupError(f"other ranks did not answer within {seconds:g} seconds")
+
     def _together(self, work: Any, stream: Any = None) -> None:
-        """Wait for what all do together, where an interrupt arrives: PyTorch's own wait lets none through."""
+        """Wait for what all do together."""
         if stream is None:
-            end, pause = time.monotonic() + self._timeout.total_seconds(), _PAUSES[0]
-            while not work.is_completed() and time.monotonic() < end:
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSES[1])
-        self._done([work], stream, _NOW)
+            self._waited(work.is_completed)
+        try:
+            self._done([work], stream, _NOW)
+        except GroupError:
+            self._line.look()  # a rank that has failed has said why
+            raise
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
@@ -92,9 +111,28 @@ class TorchComm:
             for way, array in ((dist.isend, send[r]), (dist.irecv, recv[r])):
                 if r != self.rank and array.size:
                     ops.append(dist.P2POp(way, self._tensor(array), peer, self._group))
-        if ops:
-            with self._on(stream):
-                self._done(dist.batch_isend_irecv(ops), stream)
+        if not ops:
+            return
+        with self._on(stream):
+            works = dist.batch_isend_irecv(ops)
+            if stream is not None:
+                self._done(works, stream, None)
+                return
+        # Of these operations PyTorch tells whether they are complete to those alone who wait for them.
+        failed: list[GroupError] = []
+
+        def wait() -> None:
+            try:
+                self._done(works, None, self._timeout)
+            except GroupError as error:
+                failed.append(error)
+
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        self._waited(lambda: not waiter.is_alive())
+        if failed:
+            self._line.look()
+            raise failed[0]
 
     def total(self, array: Any, stream: Any) -> None:
         """Add the numbers of all ranks; of unsigned integers, which PyTorch does not add, the bits."""
@@ -105,31 +143,70 @@ class TorchComm:
                 self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True), stream
             )
 
-    def abort(self) -> None:
-        """Abort what NCCL has enqueued, which would wait for ever; PyTorch can from 2.7 on."""
+    def abort(self, why: str) -> None:
+        """Have the other ranks raise soon. What NCCL has enqueued, which would wait for ever, is aborted.
+
+        PyTorch can do that from 2.7 on.
+        """
+        self._line.end(why)
+        given = self._given()
+        if given is not None and _lines.get(given) is self._line:
+            del _lines[given]  # the next group begins anew
         if self._talk is not self._group:
             with suppress(Exception):
                 self._group.abort()
 
     def store(self) -> MutableMapping[str, bytes] | None:
         """Return the group's store as one for builds, None if it is not to be had."""
+        found = _store(self._dist)
+        return None if found is None else StoreMapping(found)
+
+
+class _Line:
+    """A group of gloo of the same ranks for cupar alone: what fails there leaves the given one as it is.
+
+    A rank that fails says why in PyTorch's store, where those that wait look.
+    """
+
+    def __init__(self, dist: Any, ranks: list[int], timeout: datetime.timedelta) -> None:
         try:
-            return StoreMapping(self._dist.distributed_c10d._get_default_store())
-        except (AttributeError, ValueError, RuntimeError):
-            return None
+            self.group = dist.new_group(
+                ranks, backend="gloo", use_local_synchronization=True, timeout=timeout
+            )
+        except RuntimeError as error:
+            raise GroupError(f"torch.distributed: no group: {str(error).splitlines()[0]}") from error
+        self._store, self._key, self.failure = _store(dist), "", ""
+
+    def name(self, name: str) -> None:
+        """Set the name that ranks have agreed on."""
+        self._key = f"cupar-failed:{name}"
+
+    def look(self) -> None:
+        """Raise `GroupError` if a rank has failed."""
+        with suppress(RuntimeError):  # the store's process may be the one that has died
+            if self._key and self._store is not None and self._store.check([self._key]):
+                self.failure = self._store.get(self._key).decode(errors="replace")
+        if self.failure:
+            raise GroupError(self.failure)
+
+    def end(self, why: str) -> None:
+        """Say why this rank fails, unless another one has said so before."""
+        if not self.failure:
+            self.failure = why
+            with suppress(RuntimeError):
+                if self._key and self._store is not None:
+                    self._store.compare_set(self._key, "", why)
 
 
-# By a group of NCCL, the one of gloo beside it.
-_besides: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+# By the process group, what is beside it.
+_lines: WeakKeyDictionary[Any, _Line] = WeakKeyDictionary()
 
 
-def _beside(dist: Any, group: Any, ranks: list[int]) -> Any:
-    """Return a group of gloo of the same ranks, for what the host has to say; all of them call this."""
-    found = _besides.get(group)
-    if found is None:
-        found = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-        _besides[group] = found
-    return found
+def _store(dist: Any) -> Any:
+    try:
+        return dist.distributed_c10d._get_default_store()
+    except (AttributeError, ValueError, RuntimeError):
+        return None
 
 
 class StoreMapping(MutableMapping[str, bytes]):

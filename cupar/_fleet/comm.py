@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from ctypes import c_size_t, c_void_p
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +30,9 @@ class Comm(Protocol):
 
     A method raises if the other ranks do not answer, in time or at all.
 
+    A transport may have a fifth method, ``abort(why)``. It is called when this rank cannot go on; the methods
+    of the other ranks then raise `GroupError` with that text, soon. Without it they wait for their timeout.
+
     Attributes
     ----------
     rank, size : int
@@ -52,6 +56,41 @@ class Comm(Protocol):
 
     def total(self, array: Any, stream: Any) -> None:
         """Replace numbers by their sums over all ranks."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+_PAUSES = 1e-5, 1e-3  # seconds between two looks at what is awaited, the first and the longest
+_LOOKS = 0.02, 1.0  # seconds between two looks at whether another rank has failed
+
+
+def on_all(error: E) -> E:
+    """Mark an error that all ranks raise: no other has to be told."""
+    error.__dict__["_on_all"] = True
+    return error
+
+
+def is_on_all(error: BaseException) -> bool:
+    """Whether all ranks raise an error."""
+    return bool(error.__dict__.get("_on_all"))
+
+
+def awaited(is_done: Callable[[], Any], timeout: float, look: Callable[[], None]) -> bool:
+    """Wait on the host, where an interrupt arrives; return whether it is done in time.
+
+    `look` raises if another rank has failed. The longer it has taken, the rarer are looks.
+    """
+    begin, pause, waited_for, next_look = time.monotonic(), _PAUSES[0], 0.0, _LOOKS[0]
+    while not is_done():
+        if waited_for >= next_look:
+            look()
+            next_look = waited_for + min(max(waited_for / 4, _LOOKS[0]), _LOOKS[1])
+        if waited_for > timeout:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSES[1])
+        waited_for = time.monotonic() - begin
+    return True
 
 
 class Alone:

@@ -24,6 +24,7 @@ from . import partition, runs, search, topk
 from . import reduce as reductions
 from . import scan as scans
 from . import sort as sorts
+from .comm import on_all
 from .group import Group
 from .group import group as group_of
 
@@ -124,7 +125,8 @@ def _reduced(
         within = accumulated(result)
         value = operators.identity_of(op, within) if init is None else init
         if value is None and not any(found.sizes(given.size)):
-            raise ValueError("x: no shard has items, and neither is there an init, nor a known identity")
+            nothing = "x: no shard has items, and neither is there an init, nor a known identity"
+            raise on_all(ValueError(nothing))
         h_init = None if value is None else initial("init", abs(value) if value == 0 else value, within)
         out = work.empty((), result)
         read, written = cast(given.items, within), casting(out.items, within)

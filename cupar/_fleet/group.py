@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from .. import _cache
-from .comm import Alone, Comm, GroupError
+from .comm import Alone, Comm, GroupError, is_on_all, on_all
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ class Group:
         self.rank: int = comm.rank
         self.size: int = comm.size
         self.transport: str = comm.transport
-        self._failure = ""
+        self._failure, self._process = "", os.getpid()
         self._talked = 0  # how often
 
     def __repr__(self) -> str:
@@ -49,18 +50,34 @@ class Group:
 
     def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
         """Have the ranks talk; after a failure, or an interrupt, they do not know where the others are."""
-        if self._failure:
-            raise GroupError(f"{self.transport}: this group has failed ({self._failure}); make a new one")
+        if self._process != os.getpid():
+            raise GroupError(f"{self.transport}: this process was forked from the one that is in the group")
+        failure = self._failure or getattr(self.comm, "failure", "")
+        if failure:
+            raise GroupError(f"{self.transport}: this group has failed ({failure}); make a new one")
         self._talked += 1
         try:
             return method(*arguments)
         except Exception as error:
-            self._failure = str(error).splitlines()[0] if str(error) else type(error).__name__
-            getattr(self.comm, "abort", lambda: None)()
+            self._end((str(error).splitlines() or [type(error).__name__])[0])
             raise GroupError(f"{self.transport}: {self._failure}") from error
         except BaseException as interrupt:
-            self._failure = type(interrupt).__name__
+            self.fail(interrupt)
             raise
+
+    def fail(self, error: BaseException) -> None:
+        """End the group, as this rank has an error in a call of all; the others raise soon.
+
+        Nothing ends if they all raise the error, know it, or there are none.
+        """
+        if self.size > 1 and not self._failure and not is_on_all(error) and self._process == os.getpid():
+            self._end(f"rank {self.rank} raised {_text(error)}")
+
+    def _end(self, why: str) -> None:
+        self._failure = why
+        abort = getattr(self.comm, "abort", None)
+        if abort is not None:
+            abort(why)
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks, in rank order."""
@@ -124,23 +141,27 @@ class Group:
 
     def _told(self, own: Any, what: str, error: Exception | None = None) -> list[Any]:
         """Return what each rank tells; if one has an error instead, raise on all."""
-        said = "" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        said = "" if error is None else _text(error)
         found = [json.loads(each) for each in self.agree(json.dumps([own, said]).encode())]
         if error is not None:
-            raise error
+            raise on_all(error)
         for rank, (_, failure) in enumerate(found):
             if failure:
-                raise GroupError(f"{what or self.transport}: rank {rank} raised {failure}")
+                raise on_all(GroupError(f"{what or self.transport}: rank {rank} raised {failure}"))
         return [each for each, _ in found]
 
     def together(self, what: str, call: Callable[[], T]) -> T:
-        """Return what a call of all ranks does: if it fails on one before they talk, all raise."""
+        """Return what a call of all ranks does: if it fails on one, all raise.
+
+        If that is before they talk, the group goes on.
+        """
         talked = self._talked
         try:
             return call()
-        except Exception as error:
-            if self._talked == talked and not self._failure:
+        except BaseException as error:
+            if isinstance(error, Exception) and self._talked == talked and not self._failure:
                 self.compare(what, {}, error)
+            self.fail(error)
             raise
 
     @contextmanager
@@ -159,7 +180,12 @@ def _check_same(facts: Sequence[Mapping[str, str]]) -> None:
             ranks.setdefault(each.get(name, "none"), []).append(rank)
         if len(ranks) > 1:
             said = "; ".join(f"{_ranks_text(those)}: {value}" for value, those in ranks.items())
-            raise ValueError(f"ranks differ in {name}: {said}")
+            raise on_all(ValueError(f"ranks differ in {name}: {said}"))
+
+
+def _text(error: BaseException) -> str:
+    """Return an error in one line, for other ranks."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}".removesuffix(": ")
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

@@ -3,20 +3,74 @@
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from .comm import GroupError, copied, raw, waited
+from .comm import GroupError, awaited, copied, raw, waited
 
 _LARGEST = 2**30  # bytes of a message: MPI's counts have 31 bits
-_PAUSES = 1e-5, 1e-3  # seconds between two looks, the first and the longest
+_DATA, _FAILED = 0, 1  # tags: of what is exchanged, and of what a rank that fails tells the others
+_TOLD = 500  # bytes of that, at most
+
+
+_abandoned: list[Any] = []  # requests of which MPI may yet use the memory
+
+
+class _Line:
+    """A communicator of the same ranks for cupar alone: what fails there leaves the given one as it is."""
+
+    def __init__(self, mpi: Any, comm: Any, timeout: float) -> None:
+        self._mpi, self._beside, self.failure = mpi, comm, ""
+        self.comm, request = comm.Idup()
+        if not awaited(request.Test, timeout, lambda: None):
+            _abandoned.append(request)
+            raise GroupError(f"MPI: other ranks did not make a group within {timeout:g} seconds")
+        comm.Set_attr(_key(mpi), self)
+
+    def done(self, requests: Sequence[Any], timeout: float) -> None:
+        """Wait for requests; raise `GroupError` if another rank has failed, or does not answer in time."""
+        try:
+            if not awaited(lambda: self._mpi.Request.Testall(requests), timeout, self._look):
+                raise GroupError(f"other ranks did not answer within {timeout:g} seconds")
+        except BaseException:
+            _abandoned.extend(requests)
+            raise
+
+    def _look(self) -> None:
+        status = self._mpi.Status()
+        if self.comm.Iprobe(self._mpi.ANY_SOURCE, _FAILED, status):
+            told = bytearray(status.Get_count(self._mpi.BYTE))
+            self.comm.Recv([told, self._mpi.BYTE], status.Get_source(), _FAILED)
+            self._end(told.decode(errors="replace"))
+            raise GroupError(self.failure)
+
+    def _end(self, why: str) -> None:
+        self.failure = why
+        if self._beside.Get_attr(_key(self._mpi)) is self:
+            self._beside.Delete_attr(_key(self._mpi))
+
+    def abort(self, why: str) -> None:
+        """Tell the others, unless one of them has told this rank."""
+        if self.failure:
+            return
+        self._end(why)
+        told = why.encode()[:_TOLD]
+        others = (rank for rank in range(self.comm.size) if rank != self.comm.rank)
+        _abandoned.extend(self.comm.Isend([told, self._mpi.BYTE], rank, _FAILED) for rank in others)
+
+
+@cache
+def _key(mpi: Any) -> int:
+    """Return the key by which communicators keep their lines."""
+    found: int = mpi.Comm.Create_keyval()
+    return found
 
 
 class MPIComm:
-    """A communicator of mpi4py.
+    """A communicator of mpi4py, of which a copy is made: all ranks make it together.
 
     Parameters
     ----------
@@ -37,19 +91,24 @@ class MPIComm:
 
     def __init__(self, comm: Any, timeout: float = 300, device_memory: bool = False) -> None:
         self._mpi = importlib.import_module("mpi4py.MPI")
-        self._comm, self._timeout, self._takes_devices = comm, timeout, device_memory
+        self._timeout, self._takes_devices = timeout, device_memory
+        self._line: _Line = comm.Get_attr(_key(self._mpi)) or _Line(self._mpi, comm, timeout)
+        self._comm = self._line.comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.transport: str = f"MPI ({self._mpi.get_vendor()[0]})"
 
+    @property
+    def failure(self) -> str:
+        """Why ranks of this communicator do not talk any more."""
+        return self._line.failure
+
+    def abort(self, why: str) -> None:
+        """Have the other ranks raise soon, as this one does not go on."""
+        self._line.abort(why)
+
     def _done(self, requests: Sequence[Any]) -> None:
-        """Wait for requests, where an interrupt arrives."""
-        begin, pause = time.monotonic(), _PAUSES[0]
-        while not self._mpi.Request.Testall(requests):
-            if time.monotonic() - begin > self._timeout:
-                raise GroupError(f"other ranks did not answer within {self._timeout:g} seconds")
-            time.sleep(pause)
-            pause = min(2 * pause, _PAUSES[1])
+        self._line.done(requests, self._timeout)
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
@@ -88,7 +147,7 @@ class MPIComm:
         for r in range(self.size):
             for way, array in ((self._comm.Irecv, found[r]), (self._comm.Isend, given[r])):
                 places = range(0, array.size if r != self.rank else 0, _LARGEST)
-                requests += [way([array[at : at + _LARGEST], self._mpi.BYTE], r) for at in places]
+                requests += [way([array[at : at + _LARGEST], self._mpi.BYTE], r, _DATA) for at in places]
         self._done(requests)
         self._back(zip(found, recv, strict=True), stream)
 

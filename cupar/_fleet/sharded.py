@@ -46,13 +46,17 @@ class Sharded:
         return 1  # whatever it needs is its own
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
-        """Do a call on a stream of the library's device."""
+        """Do a call on a stream of the library's device. An error ends the group: others wait for it."""
         library = self._library
-        if library.on_cpu:
-            return device.using(True, self._call, Work(library, None), *arguments)
-        handle = 0 if stream is None else driver.stream_handle(stream)
-        with library.on(handle):
-            return self._call(Work(library, handle), *arguments)
+        try:
+            if library.on_cpu:
+                return device.using(True, self._call, Work(library, None), *arguments)
+            handle = 0 if stream is None else driver.stream_handle(stream)
+            with library.on(handle):
+                return self._call(Work(library, handle), *arguments)
+        except BaseException as error:
+            self.group.fail(error)
+            raise
 
     _call: Callable[..., Any]
 
@@ -107,21 +111,37 @@ def made(
         if not found._library.on_cpu:
             waited(work.stream)  # calls may be on another stream
 
+    try:
+        _agreed(found, algorithm, arrays, specified, facts, options, built)
+    except BaseException as error:
+        found.group.fail(error)
+        raise
+    return found
+
+
+def _agreed(
+    found: Sharded,
+    algorithm: str,
+    arrays: dict[str, Any],
+    specified: Callable[[], None],
+    facts: dict[str, str],
+    options: dict[str, Any],
+    built: Callable[[], None],
+) -> None:
+    """Specify and build, each of which all ranks have done, or all raise."""
     error: Exception | None = None
     try:
         found._library = _library_of(arrays)
         device.using(found._library.on_cpu, specified)
     except Exception as failure:
         error = failure
-    facts |= {name: str(value) for name, value in options.items()}
-    found.group.compare(algorithm, facts, error)
+    found.group.compare(algorithm, facts | {name: str(value) for name, value in options.items()}, error)
     with found.group.building():
         try:
             device.using(found._library.on_cpu, built)
         except Exception as failure:
             error = failure
     found.group.compare(algorithm, {}, error)
-    return found
 
 
 def _library_of(arrays: dict[str, Any]) -> libraries.Library:

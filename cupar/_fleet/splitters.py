@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from .comm import on_all
+
 _Array = np.ndarray[Any, Any]
 
 # Sorts what the ranks have at some places each, and returns these in order: numbers of ranks, and places.
@@ -51,10 +53,10 @@ def cuts(sizes: Sequence[int], sampler: Sampler) -> _Array:
         for j in open_:
             _narrow(low[j], high[j], int(targets[j]), ranks, places)
         if (high - low).sum() >= width:
-            raise ValueError(_NO_ORDER)
+            raise on_all(ValueError(_NO_ORDER))
     found = np.vstack([np.zeros((1, number), np.int64), low, np.asarray(sizes, np.int64)[None]])
     if (np.diff(found, axis=0) < 0).any() or (low.sum(1) != targets).any():
-        raise ValueError(_NO_ORDER)
+        raise on_all(ValueError(_NO_ORDER))
     return found
 
 

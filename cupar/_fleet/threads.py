@@ -16,36 +16,36 @@ class _Meeting:
 
     def __init__(self, size: int, timeout: float) -> None:
         self.slots: list[Any] = [None] * size
-        self._here, self._timeout = set[int](), timeout
-        self._barrier = threading.Barrier(size)
+        self._here, self._met, self._timeout, self._why = set[int](), 0, timeout, ""
+        self._changed = threading.Condition()
 
     def all(self, rank: int, given: Any) -> list[Any]:
-        """Return what all bring, once they have. They stay until `leave`."""
+        """Return what all bring, once they have. They stay until the next `wait`."""
         self.slots[rank] = given
         self.wait(rank)
         return list(self.slots)
 
     def wait(self, rank: int) -> None:
-        """Wait for all; raise `GroupError` if some do not come in time, or one was interrupted."""
-        self._here.add(rank)
-        try:
-            self._barrier.wait(self._timeout)
-        except threading.BrokenBarrierError:
+        """Wait for all; raise `GroupError` if some do not come in time, or one has failed."""
+        with self._changed:
+            self._here.add(rank)
+            if not self._why and len(self._here) == len(self.slots):
+                self._here, self._met = set(), self._met + 1
+                self._changed.notify_all()
+                return
+            met = self._met
+            self._changed.wait_for(lambda: self._met > met or self._why, self._timeout)
+            if self._met > met:
+                return
             missing = sorted({*range(len(self.slots))} - self._here)
-            raise GroupError(
-                f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not call within "
-                f"{self._timeout:g} seconds"
-                if missing
-                else "another rank has failed or was interrupted"
-            ) from None
-        except BaseException:
-            self._barrier.abort()
-            raise
-        self._here.discard(rank)
+            late = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not call within "
+            raise GroupError(self._why or f"{late}{self._timeout:g} seconds")
 
-    def abort(self) -> None:
+    def abort(self, why: str) -> None:
         """Have all raise that wait, or will."""
-        self._barrier.abort()
+        with self._changed:
+            self._why = self._why or why
+            self._changed.notify_all()
 
 
 class ThreadComm:
@@ -94,9 +94,9 @@ class ThreadComm:
         if stream is not None:
             waited(stream)
 
-    def abort(self) -> None:
+    def abort(self, why: str) -> None:
         """Have the other ranks raise at once, as this one does not go on."""
-        self._meeting.abort()
+        self._meeting.abort(why)
 
 
 def comms(size: int, timeout: float) -> list[ThreadComm]:

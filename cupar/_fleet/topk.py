@@ -12,7 +12,7 @@ from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
-from .comm import raw
+from .comm import on_all, raw
 from .sharded import Sharded, made
 
 
@@ -47,7 +47,8 @@ class TopK(Sharded):
     ) -> None:
         sizes = self.group.sizes(num_items, k=k)
         if not 0 <= k <= sum(sizes):
-            raise ValueError(f"k: expected at most {sum(sizes)}, which all shards have together, got {k}")
+            most = f"k: expected at most {sum(sizes)}, which all shards have together, got {k}"
+            raise on_all(ValueError(most))
         if not k:
             return
         kept = [min(k, each) for each in sizes]

@@ -1,13 +1,15 @@
 """Algorithms of ranks that are threads, against NumPy's; and ranks that differ, fail and do not call."""
 
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ranks
+from support import failing_ranks, ranks
 
 import cupar
 from cupar import distributed
@@ -22,7 +24,7 @@ def on_all(groups, work):
         try:
             return work(group)
         except BaseException:
-            group.comm.abort()
+            group.comm.abort("a test has failed")
             raise
 
     with ThreadPoolExecutor(len(groups)) as pool:
@@ -87,30 +89,6 @@ def test_a_rank_that_does_not_call():
     assert on_all(distributed.threads(2, 60), lambda group: group.sizes(group.rank)) == [[0, 1], [0, 1]]
 
 
-def test_an_interrupt_ends_waiting_and_the_group(monkeypatch):
-    groups = distributed.threads(2, 60)
-    told = []
-
-    def other():
-        with pytest.raises(distributed.GroupError) as error:
-            groups[1].synchronize()
-        told.append(str(error.value))
-
-    def interrupted(self, timeout=None):
-        raise KeyboardInterrupt
-
-    thread = threading.Thread(target=other)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Barrier, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            groups[0].synchronize()
-    thread.start()
-    thread.join()
-    assert "another rank has failed or was interrupted" in told[0]
-    with pytest.raises(distributed.GroupError, match="KeyboardInterrupt"):
-        groups[0].synchronize()
-
-
 def test_a_comm_of_ones_own():
     class Recorded:
         """A transport around another one."""
@@ -154,3 +132,46 @@ def test_what_is_no_group():
         distributed.threads(0)
     with pytest.raises(TypeError, match="d_in: expected an array of this rank's shard"):
         distributed.reduce_into(cupar.CountingIterator(0), "i8", ranks.plus, 0)
+
+
+class Anew:
+    """New groups of threads, of which each rank takes the next."""
+
+    def __init__(self, size):
+        self._size, self._made, self._lock = size, [], threading.Lock()
+
+    def of(self, rank):
+        numbers = itertools.count()
+
+        def next_of_rank():
+            with self._lock:
+                number = next(numbers)
+                if number == len(self._made):
+                    self._made.append(distributed.threads(self._size, 60))
+                return self._made[number][rank]
+
+        return next_of_rank
+
+
+@pytest.mark.parametrize("name", failing_ranks.NAMES)
+def test_an_error_in_any_step_is_told_to_all(name):
+    anew = Anew(3)
+    with ThreadPoolExecutor(3) as pool:
+        found = pool.map(lambda rank: failing_ranks.check(anew.of(rank), [name], range(99)), range(3))
+        failed = [*found]
+    assert failed == failed[:1] * 3 and failed[0] > 0
+
+
+def test_an_interrupt_is_told_to_all():
+    groups = distributed.threads(2, 60)
+    with mock.patch.object(groups[0].comm, "agree", side_effect=KeyboardInterrupt):
+        assert failing_ranks.told(groups[0], groups[0].synchronize) == "KeyboardInterrupt: "
+    for group in groups:
+        assert "rank 0 raised KeyboardInterrupt" in failing_ranks.told(group, group.synchronize)
+
+
+def test_a_forked_process_is_not_in_the_group():
+    group = distributed.threads(2)[0]
+    with mock.patch("os.getpid", lambda: -1):
+        assert "GroupError: threads of one process: this process was forked" in failing_ranks.told(group, int)
+    assert group._failure == ""

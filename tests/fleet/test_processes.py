@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import failing_ranks
 from support.processes import free_port, said, start
 
 MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
@@ -15,13 +16,24 @@ def is_told(found, size):
     return all(f"ranks differ in operator: ranks {same}: " in each["differing"][0] for each in found)
 
 
+def is_told_of_faults(found):
+    """A step of one rank fails, and one rank is interrupted as it waits; what is given goes on."""
+    for rank, failed, told in (each["faults"] for each in found):
+        assert failed == found[0]["faults"][1] > 10
+        if rank == failing_ranks.VICTIM:
+            assert told == "KeyboardInterrupt: "
+        else:
+            assert "GroupError: " in told and "rank 1 raised KeyboardInterrupt" in told
+    return True
+
+
 def test_gloo():
     pytest.importorskip("torch")
     ports, size = (free_port(), free_port()), 3
     ranks = [start(sys.executable, MAIN, "gloo", str(rank), str(size), *ports) for rank in range(size)]
     found = said(ranks, [0, 0, 7])
     assert [each["problems"] for each in found] == [16] * 2
-    assert is_told(found, size)
+    assert is_told(found, size) and is_told_of_faults(found)
     for each in found:
         assert each["beside"] == ["rank 0", "rank 1rank 1", "rank 2rank 2rank 2"]
         built, fetched = each["builds"]
@@ -40,4 +52,4 @@ def test_mpi():
     command = (mpirun, "-n", "4", "--oversubscribe", "--allow-run-as-root", sys.executable, MAIN, "mpi")
     found = said([start(*command)], [0])
     assert [each["problems"] for each in found] == [16] * 4
-    assert is_told(found, 4)
+    assert is_told(found, 4) and is_told_of_faults(found)

@@ -1,6 +1,5 @@
 """A store of torch.distributed as the shared store of builds, and waits of its ranks."""
 
-import datetime
 import os
 import signal
 import threading
@@ -10,6 +9,7 @@ import pytest
 from support.common import KEY
 
 from cupar import _cache
+from cupar._fleet.comm import awaited
 from cupar._store import shared
 from cupar._store.entry import Entry
 from cupar._store.locks import Deadline
@@ -79,20 +79,12 @@ def test_a_thousand_clients_make_one_build(store):
 
 
 def test_an_interrupt_arrives_while_others_are_waited_for(ctrl_c):
-    from cupar._fleet.c10d import TorchComm
+    def never():
+        os.kill(os.getpid(), signal.SIGINT)
+        return False
 
-    class Pending:
-        def is_completed(self):
-            os.kill(os.getpid(), signal.SIGINT)
-            return False
-
-        def wait(self, timeout):
-            raise AssertionError("PyTorch's wait lets no interrupt through")
-
-    comm = object.__new__(TorchComm)
-    comm._timeout = datetime.timedelta(seconds=60)
     with pytest.raises(KeyboardInterrupt):
-        comm._together(Pending())
+        awaited(never, 60, lambda: None)
 
 
 def test_a_group_lends_its_store_unless_there_is_one(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 from cupar import cache, distributed
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from support import ranks
+from support import failing_ranks, ranks
 
 
 def farthest(a, b):
@@ -40,7 +40,7 @@ def mpi():
     engine._LARGEST = 1000  # bytes of a message, so that there are many
     group = distributed.group(timeout=60)
     assert group.transport.startswith("MPI")
-    return group, {}
+    return group, {"wait_for_all": MPI.COMM_WORLD.Barrier}
 
 
 def gloo(rank, size, *ports):
@@ -52,7 +52,7 @@ def gloo(rank, size, *ports):
     dist.init_process_group("gloo", init_method=address % ports[0], rank=int(rank), world_size=int(size))
     group = distributed.group(timeout=60)
     assert group.transport == "torch.distributed (gloo)"
-    return group, {"ports": ports}
+    return group, {"ports": ports, "wait_for_all": dist.barrier}
 
 
 def beside():
@@ -85,6 +85,15 @@ def nccl(rank, size, *ports):
     return group, {}
 
 
+def faults(group, wait_for_all):
+    """Return how many steps failed on one rank, and what all are told if one is interrupted."""
+    new = distributed.group
+    failed = failing_ranks.check(lambda: new(timeout=60), ["reduce", "scanned", "sort"], range(0, 99, 4))
+    mine = new(timeout=60)
+    told = failing_ranks.interrupted(mine, wait_for_all)
+    return group.rank, failed, told
+
+
 def survivors(group, ports):
     """Have the last rank die; return what the others are told, and what they do in a new group."""
     import torch.distributed as dist
@@ -107,6 +116,9 @@ def main(engine, *given):
     group, more = {"mpi": mpi, "gloo": gloo, "nccl": nccl}[engine](*given)
     kind = ranks.Device if engine == "nccl" else ranks.Host
     found = {"problems": ranks.check_all(group, kind), "differing": ranks.differing(group, kind)}
+    if engine != "nccl":
+        found["faults"] = faults(group, more.pop("wait_for_all"))
+        group = distributed.group(timeout=60)
     if engine == "gloo":
         found["beside"] = beside()
         found["builds"] = one_build(group)

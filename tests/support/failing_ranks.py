@@ -1,0 +1,124 @@
+"""What ranks are told if one of them has an error in the midst of a call, whatever they are."""
+
+import os
+import signal
+import threading
+from unittest import mock
+
+import numpy as np
+from support import ranks
+
+from cupar import distributed
+from cupar._functions.calls import Work
+from cupar.distributed import arrays
+
+VICTIM = 1
+STEPS = ("run", "copy", "temporary", "empty", "host", "put")  # what a rank does by itself
+AGREED = "sort", "arrays"  # have steps whose errors all ranks agree on, and go on
+NAMES = ["reduce", "scan", "runs", "select", "top", "segments", "scanned", "sort", "search", "arrays"]
+
+
+def calls(group):
+    """Return calls of algorithms by name, made for a group."""
+    x, k, out, count = np.arange(40) % 7, np.arange(40) // 9, np.zeros(40, "i8"), np.zeros(9, "i8")
+    n, ends, d = len(x) - group.rank, np.array([30, 70, 90]), distributed
+    starts, named, one = np.array([0, 30, 80]), {"group": group}, np.zeros(1, "i8")
+    reduction = d.reduce_into(x, one, ranks.plus, **named)
+    scan = d.inclusive_scan(x, out, ranks.plus, **named)
+    runs = d.reduce_by_key(k, k, x, out, count, ranks.plus, **named)
+    kept = d.select(x, out, count, ranks.is_small, **named)
+    top = d.top_k(x, out, x, out, **named)
+    reduced = d.segmented_reduce(x, out, starts, ends, ranks.plus, 0, **named)
+    scanned = d.inclusive_segmented_scan(x, out, starts, ends, ranks.plus, **named)
+    sort = d.radix_sort(x, out, x, out, **named)
+    lower = d.lower_bound(x, x, out, **named)
+    return {
+        "reduce": lambda: reduction.run(x, one, n),
+        "scan": lambda: scan.run(x, out, n),
+        "runs": lambda: runs.run(k, k.copy(), x, out, count, n),
+        "select": lambda: kept.run(x, out, count, n),
+        "top": lambda: top.run(x, out, x, out.copy(), n, 5),
+        "segments": lambda: reduced.run(x, out, n, 3, starts, ends, 0),
+        "scanned": lambda: scanned.run(x, out, n, 3, starts, ends),
+        "sort": lambda: sort.run(x, out, x, out.copy(), n),
+        "search": lambda: lower.run(np.sort(x), n, x, 3, out),
+        "arrays": lambda: arrays.sort(x[:n], **named),
+    }
+
+
+class Stage:
+    """The steps of one thread, of which one fails."""
+
+    def __init__(self, fails_at, error):
+        self.here, self.seen, self.fails_at, self.error = threading.get_ident(), 0, fails_at, error
+
+    def step(self, plain):
+        def step(*given, **named):
+            if threading.get_ident() == self.here:
+                self.seen += 1
+                if self.seen - 1 == self.fails_at:
+                    raise self.error("a step has failed")
+            return plain(*given, **named)
+
+        return step
+
+    def __enter__(self):
+        self._patches = [mock.patch.object(Work, each, self.step(getattr(Work, each))) for each in STEPS]
+        for each in self._patches:
+            each.start()
+        return self
+
+    def __exit__(self, *error):
+        for each in reversed(self._patches):
+            each.stop()
+
+
+def told(group, call):
+    """Return what a rank is told in a call, or when it waits for the others after it."""
+    try:
+        call()
+        group.synchronize()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def check(new_group, names, stages, error=MemoryError):
+    """Have each algorithm fail on one rank in each of some stages; return how many failed.
+
+    Stages are numbers of steps; of a rank that makes fewer, none fails, and neither does the call.
+    """
+    failed, group = 0, new_group()
+    said = f"rank {VICTIM} raised {error.__name__}: a step has failed"
+    for name in names:
+        made = calls(group)[name]
+        for stage in stages:
+            if group.rank == VICTIM:
+                with Stage(stage, error):
+                    found = told(group, made)
+                assert found in (f"{error.__name__}: a step has failed", "nothing"), found
+            else:
+                found = told(group, made)
+                assert found == "nothing" or (found.startswith("GroupError: ") and said in found), found
+            if found == "nothing":
+                break
+            failed += 1
+            again = told(group, made)
+            goes_on = again == "nothing" and name in AGREED
+            assert goes_on or f"this group has failed ({said}); make a new one" in again, again
+            group = new_group()
+            made = calls(group)[name]
+    group.synchronize()
+    return failed
+
+
+def interrupted(group, others_wait):
+    """Return what ranks are told if one is interrupted as it waits; the others wait for that elsewhere."""
+    if group.rank == VICTIM:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        found = told(group, group.synchronize)
+        others_wait()
+        return found
+    others_wait()
+    return told(group, group.synchronize)
