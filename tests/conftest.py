@@ -1,5 +1,6 @@
 """Every test run has a cache of its own, shared by its workers, and never touches the user's."""
 
+import gc
 import os
 import signal
 from types import SimpleNamespace
@@ -85,6 +86,14 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def older_are_frozen():
+    """Have the collector look at what the test makes alone: at all that others left it looks for a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ def test_preload_takes_algorithms(monkeypatch):
     assert len(loaded) == 2
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_what_is_built_keeps_nothing_of_the_users(empty_cache):
     def ask():
         op = lambda a, b: a + b * 3

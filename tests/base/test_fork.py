@@ -35,6 +35,7 @@ def in_child(check):
     return os.waitpid(pid, 0)[1] == 0
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_objects_first_and_all_in_the_order_of_their_registration():
     told = []
     first, second, gone = (Kept(name, told) for name in ("first", "second", "gone"))

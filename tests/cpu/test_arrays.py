@@ -320,6 +320,7 @@ def test_memory_that_is_only_lent(made):
             np.testing.assert_array_equal(out, 2 * items)
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_what_was_lent_is_let_go():
     items, out = Image(np.arange(8, dtype="f4")), np.zeros(8, "f4")
     negate = cupar.unary_transform("f4", "f4", OpKind.NEGATE, cc="cpu")

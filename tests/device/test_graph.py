@@ -561,6 +561,7 @@ def kept_array():
     return array, weakref.ref(array)
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_arrays_live_as_long_as_the_graph(cuda):
     host, host_is_there = kept_array()
     other, other_is_there = kept_array()
@@ -584,6 +585,7 @@ def test_arrays_live_as_long_as_the_graph(cuda):
     assert other_is_there() is None
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_a_graph_that_nobody_has_is_closed(cuda):
     built = graph.Graph(step("a"))
     executable = built.executable

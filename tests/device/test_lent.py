@@ -13,6 +13,8 @@ from cupar._call.call import Call
 from cupar._device import arrays, driver
 from cupar._device.lent import Lent
 
+pytestmark = pytest.mark.usefixtures("older_are_frozen")  # each test collects
+
 N = 1000
 
 

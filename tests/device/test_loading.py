@@ -14,6 +14,8 @@ from cupar._device import driver, storage
 from cupar._device.card import Card
 from cupar._obtain import tuned
 
+pytestmark = pytest.mark.usefixtures("older_are_frozen")  # each test collects
+
 A, B = DeviceArray(1 << 20, 1 << 30), DeviceArray(1 << 16, 1)
 
 MAKES = {

@@ -301,6 +301,7 @@ def test_a_bound_call_frees_its_storage_whatever_happens(library, bound, trouble
     assert not library.memory
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_a_bound_call_that_is_collected_asks_nothing_about_a_handle(library, bound):
     """Its stream may be gone, and its handle be freed memory."""
     other = _bound.Bound(bound._algorithm, 8, (1000,), {})
@@ -324,6 +325,7 @@ class Stream:
         self._library.asked.append("destroyed")
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_a_bound_call_outlives_its_stream_in_no_collection(library, bound):
     """Both in one circle: the storage goes before the stream, in the stream's order."""
     library.asked.clear()

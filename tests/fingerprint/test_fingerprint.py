@@ -1205,6 +1205,7 @@ def test_recursive_functions_are_known_by_identity():
     assert not first.guard.check(twin)
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
     for name in ("_recent", "_known_loads"):
         monkeypatch.setattr(walk, name, Bounded(functools.partial(LRUCache, 10)))

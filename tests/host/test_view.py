@@ -155,6 +155,7 @@ def reading(constant):
     return inner, outer
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_a_constant_lives_as_long_as_code_that_reads_it():
     array = Array(64 << 10, (4,), "f4")
     gone, address = weakref.ref(array), array.__cuda_array_interface__["data"][0]
@@ -169,6 +170,7 @@ def test_a_constant_lives_as_long_as_code_that_reads_it():
     assert gone() is None
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_iterators_that_are_constants_go_with_the_code():
 
     def shifted(iterator):

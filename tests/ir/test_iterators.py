@@ -1038,6 +1038,7 @@ def test_a_transforms_function_is_resolved_once_as_long_as_it_means_the_same(mon
     assert outputs[0].node is outputs[1].node != TransformIterator(Device(), abs).node
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_what_transforms_keep_has_no_users_arrays():
     class Array(Device):
         pass

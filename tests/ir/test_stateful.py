@@ -544,6 +544,7 @@ def test_every_factory_takes_them(name, nothing_is_compiled):
 
 
 @pytest.mark.parametrize("name", [*FACTORIES, *UNARY, *ITERATORS])
+@pytest.mark.usefixtures("older_are_frozen")
 def test_the_cache_keeps_no_array_alive(name, nothing_is_compiled):
     make = {**FACTORIES, **UNARY, **ITERATORS}[name]
     table = DeviceArray("i4")
@@ -559,6 +560,7 @@ def test_the_cache_keeps_no_array_alive(name, nothing_is_compiled):
     assert make(operator_for(name, DeviceArray("i4", (3,), 1 << 30))).build.origin == "memory"
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_the_cache_keeps_no_array_of_a_jitted_function_alive(nothing_is_compiled):
     from numba import cuda
 
@@ -573,6 +575,7 @@ def test_the_cache_keeps_no_array_of_a_jitted_function_alive(nothing_is_compiled
     assert alive() is None
 
 
+@pytest.mark.usefixtures("older_are_frozen")
 def test_globals_are_not_kept_alive(nothing_is_compiled):
     op = defined("def op(a): return table[a]", table=DeviceArray())
     alive = weakref.ref(op.__globals__["table"])
