@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 _NAMES = {
     "counting": "Histogram bincount histogram median quantile segment_reduce",
+    "elements": (
+        "adjacent_difference fill for_each gather gather_if replace replace_if reverse roll sample scatter "
+        "scatter_if sequence shift shuffle tabulate"
+    ),
     "extremes": "MinMax argmax argmin minmax",
     "indexing": "diff repeat take",
     "items": "Counted",
     "named": "all any count_nonzero max min prod sum",
+    "predicates": (
+        "all_of any_of compress count count_if equal find_first inner_product is_sorted mismatch none_of "
+        "partition_copy remove_if transform_reduce transform_scan"
+    ),
     "reductions": "reduce",
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
-    "selection": "CountedRuns Runs copy_if find_first nonzero partition_by reduce_by_key run_length_encode",
+    "selection": "CountedRuns Runs copy_if nonzero partition_by reduce_by_key run_length_encode",
     "sets": (
         "UniqueAll UniqueCounts UniqueInverse intersect1d isin setdiff1d union1d "
         "unique_all unique_counts unique_inverse unique_values"
@@ -42,6 +50,22 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.counting import median as median
     from ._functions.counting import quantile as quantile
     from ._functions.counting import segment_reduce as segment_reduce
+    from ._functions.elements import adjacent_difference as adjacent_difference
+    from ._functions.elements import fill as fill
+    from ._functions.elements import for_each as for_each
+    from ._functions.elements import gather as gather
+    from ._functions.elements import gather_if as gather_if
+    from ._functions.elements import replace as replace
+    from ._functions.elements import replace_if as replace_if
+    from ._functions.elements import reverse as reverse
+    from ._functions.elements import roll as roll
+    from ._functions.elements import sample as sample
+    from ._functions.elements import scatter as scatter
+    from ._functions.elements import scatter_if as scatter_if
+    from ._functions.elements import sequence as sequence
+    from ._functions.elements import shift as shift
+    from ._functions.elements import shuffle as shuffle
+    from ._functions.elements import tabulate as tabulate
     from ._functions.extremes import MinMax as MinMax
     from ._functions.extremes import argmax as argmax
     from ._functions.extremes import argmin as argmin
@@ -57,6 +81,21 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.named import min as min
     from ._functions.named import prod as prod
     from ._functions.named import sum as sum
+    from ._functions.predicates import all_of as all_of
+    from ._functions.predicates import any_of as any_of
+    from ._functions.predicates import compress as compress
+    from ._functions.predicates import count as count
+    from ._functions.predicates import count_if as count_if
+    from ._functions.predicates import equal as equal
+    from ._functions.predicates import find_first as find_first
+    from ._functions.predicates import inner_product as inner_product
+    from ._functions.predicates import is_sorted as is_sorted
+    from ._functions.predicates import mismatch as mismatch
+    from ._functions.predicates import none_of as none_of
+    from ._functions.predicates import partition_copy as partition_copy
+    from ._functions.predicates import remove_if as remove_if
+    from ._functions.predicates import transform_reduce as transform_reduce
+    from ._functions.predicates import transform_scan as transform_scan
     from ._functions.reductions import reduce as reduce
     from ._functions.scans import cumulative_prod as cumulative_prod
     from ._functions.scans import cumulative_sum as cumulative_sum
@@ -65,7 +104,6 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.selection import CountedRuns as CountedRuns
     from ._functions.selection import Runs as Runs
     from ._functions.selection import copy_if as copy_if
-    from ._functions.selection import find_first as find_first
     from ._functions.selection import nonzero as nonzero
     from ._functions.selection import partition_by as partition_by
     from ._functions.selection import reduce_by_key as reduce_by_key

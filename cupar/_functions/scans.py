@@ -26,7 +26,7 @@ from .rows import check_numbers, dtypes_of, layout_along, promoted, scanned_rows
 from .values import accumulated, cast, casting, dtype_of, initial, summed
 
 
-def _scan(
+def scan_of(
     work: Work,
     x: Operand,
     op: Any,
@@ -140,7 +140,7 @@ def scan(
         if found is not None:
             return found
     result = enter(
-        _scan,
+        scan_of,
         {"x": x},
         *(op, axis, init, exclusive, reverse, dtype, out),
         stream=stream,
@@ -165,7 +165,7 @@ def _cumulative(
         raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
     check_numbers("x", x)
     if not include_initial:
-        return _scan(work, x, op, axis, None, False, False, wanted, out)
+        return scan_of(work, x, op, axis, None, False, False, wanted, out)
     layout, shape = layout_along(x, 0 if axis is None else axis)
     at = 0 if axis is None else axis_of(axis, x.ndim)
     target = output_of(work, out, (*shape[:at], shape[at] + 1, *shape[at + 1 :]), wanted, [x])

@@ -12,12 +12,10 @@ from ..iterators import (
     DiscardIterator,
     PermutationIterator,
     TransformIterator,
-    TransformOutputIterator,
     ZipIterator,
 )
 from ..operators import Op, OpKind
 from ..partition import three_way_partition
-from ..reduce import reduce_into
 from ..runs import reduce_by_key as reduce_runs
 from ..runs import run_length_encode as encode_runs
 from . import operators
@@ -186,68 +184,6 @@ def nonzero(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     (array([0, 1]), array([1, 0]))
     """
     return enter(_nonzero, {"x": x}, size, stream=stream)
-
-
-_NOWHERE = np.iinfo(np.int64).max
-
-
-@operators.remembered
-def _first_that(predicate: Op) -> Any:
-    function = operators.within(predicate)
-
-    def place(s: Any) -> Any:
-        return s[1] if function(s[0]) else _NOWHERE
-
-    return place
-
-
-def _or_none(place: Any) -> Any:
-    return place if place != _NOWHERE else -1
-
-
-def _find_first(work: Work, x: Operand, predicate: Any) -> Operand:
-    out = work.empty((), INT64)
-    places = TransformIterator(
-        ZipIterator(x.items, CountingIterator(np.int64(0))), _first_that(predicate), INT64
-    )
-    h_init = np.full(1, _NOWHERE)
-    written = TransformOutputIterator(out.items, _or_none, INT64)
-    algorithm = reduce_into(places, written, OpKind.MINIMUM, h_init)
-    work.run(algorithm, places, written, x.size, h_init)
-    return out
-
-
-def find_first(
-    x: Any,
-    predicate: Op,
-    /,
-    *,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
-    """Return the index of the first item, in C's order, for which a predicate holds; -1 if there is none.
-
-    All items are read.
-
-    Parameters
-    ----------
-    x, predicate, num_items, like, stream
-        As for `copy_if`.
-
-    Returns
-    -------
-    array of int64
-        Without dimensions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> int(arrays.find_first(np.array([3, -1, 4, -2]), lambda a: a < 0))
-    1
-    """
-    return enter(_find_first, {"x": x}, predicate, stream=stream, like=like, num_items=num_items)
 
 
 # --- Runs ------------------------------------------------------------------------------------------------

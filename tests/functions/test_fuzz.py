@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fuzz import functions
+from support.fuzz import elements, functions
 
 from cupar._cpu import calls, plans
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "2"))
 
 
-@pytest.mark.parametrize("case", functions.CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", [*functions.CASES, *elements.CASES], ids=lambda case: case.__name__)
 def test_random_calls(case, monkeypatch):
     monkeypatch.setattr(plans, "_LEAST", 7)  # several parts and threads for few items
     monkeypatch.setattr(calls, "_SMALL", 1)

@@ -1,0 +1,409 @@
+"""Items computed, replaced, moved and counted: what Thrust and CUB have by name, made of a few algorithms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..iterators import (
+    CountingIterator,
+    DiscardIterator,
+    PermutationIterator,
+    ShuffleIterator,
+    TransformIterator,
+    ZipIterator,
+)
+from ..operators import Op, OpKind
+from . import operators
+from .axes import INT64, Layout, axis_of, constant, indices, layout_of, with_numbers
+from .calls import Operand, Work, output_of, same_memory
+from .described import described
+from .rows import check_numbers, places_of
+from .values import cast, casting, dtype_of, initial, integer, is_nonzero
+
+_BOOL = np.dtype(bool)
+
+
+def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any, dtype: Any = None) -> Operand:
+    """Return an array of what an iterator yields; `out` may be what it reads, if it reads that in order."""
+    wanted = source.dtype if dtype is None else dtype
+    target = output_of(work, out, shape, wanted, [Operand(None, source, shape)])
+    work.copy(source, casting(target.items, source.dtype), target.size)
+    return target
+
+
+def _layout(x: Operand, axis: Any) -> Layout:
+    if axis is None:
+        return Layout(1, x.size, 1)
+    at = axis_of(axis, x.ndim)
+    return layout_of(x.shape, at, at)
+
+
+# --- Computed ---------------------------------------------------------------------------------------------
+
+
+@described()
+def tabulate(
+    work: Work,
+    size: int,
+    op: Op,
+    /,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    like: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return what an operator makes of 0, 1, 2 and so on.
+
+    >>> arrays.tabulate(4, lambda i: i * i, like=np.empty(0))
+    array([0, 1, 4, 9])
+    """
+    found = TransformIterator(CountingIterator(np.int64(0)), op, dtype_of("dtype", dtype))
+    return _stored(work, found, (integer("size", size),), out)
+
+
+def _linear(s: Any) -> Any:
+    return s[1] + s[2] * s[0]
+
+
+@described(start="value", step="value")
+def sequence(
+    work: Work,
+    size: int,
+    /,
+    start: Any = 0,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    like: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return `start`, `start` + `step`, and so on, in the dtype of these two, or in another.
+
+    >>> arrays.sequence(4, 1, 2, like=np.empty(0))
+    array([1, 3, 5, 7])
+    """
+    wanted = dtype_of("dtype", dtype) or np.result_type(start, step)
+    begin, by = initial("start", start, wanted)[0], initial("step", step, wanted)[0]
+    found = TransformIterator(with_numbers(CountingIterator(np.int64(0)), begin, by), _linear, wanted)
+    return _stored(work, found, (integer("size", size),), out)
+
+
+@described(out="filled")
+def fill(work: Work, out: Any, value: Any, /, *, stream: Any = None) -> Any:
+    """Write one value to all items of an array, and return the array.
+
+    >>> arrays.fill(np.empty(3, int), 7)
+    array([7, 7, 7])
+    """
+    memory = work.library.memory(out)
+    filling = constant(initial("value", value, memory.dtype)[0])
+    return _stored(work, filling, tuple(memory.shape), out)
+
+
+@described("x")
+def for_each(
+    work: Work,
+    x: Any,
+    op: Op,
+    /,
+    *,
+    num_items: int | None = None,
+    like: Any = None,
+    stream: Any = None,
+) -> None:
+    """Call an operator for each item, for what it writes to arrays that it captures.
+
+    It returns a number, which is discarded.
+
+    >>> doubled = np.zeros(3, int)
+    >>> def double(i):
+    ...     doubled[i] = 2 * i
+    ...     return 0
+    >>> arrays.for_each(np.arange(3), double)
+    >>> doubled
+    array([0, 2, 4])
+    """
+    work.copy(x.items, DiscardIterator(INT64), x.size, op)
+
+
+# --- Replaced ---------------------------------------------------------------------------------------------
+
+
+@operators.remembered
+def _replaced(predicate: Op) -> Any:
+    function = operators.within(predicate)
+    return lambda s: s[1] if function(s[0]) else s[0]
+
+
+def _replaced_one(s: Any) -> Any:
+    return s[2] if s[0] == s[1] else s[0]
+
+
+@described("x")
+def replace_if(
+    work: Work, x: Any, predicate: Op, value: Any, /, *, out: Any = None, stream: Any = None
+) -> Any:
+    """Return the items, with one value in place of those for which a predicate holds.
+
+    >>> arrays.replace_if(np.array([3, -1, 4]), lambda a: a < 0, 0)
+    array([3, 0, 4])
+    """
+    check_numbers("x", x)
+    pairs = with_numbers(x.items, initial("value", value, x.dtype)[0])
+    return _stored(work, TransformIterator(pairs, _replaced(predicate), x.dtype), x.shape, out)
+
+
+@described("x", old="value", new="value")
+def replace(work: Work, x: Any, old: Any, new: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+    """Return the items, with another value in place of those that are equal to one.
+
+    >>> arrays.replace(np.array([3, 1, 3]), 3, 5)
+    array([5, 1, 5])
+    """
+    check_numbers("x", x)
+    both = initial("old", old, x.dtype)[0], initial("new", new, x.dtype)[0]
+    return _stored(
+        work, TransformIterator(with_numbers(x.items, *both), _replaced_one, x.dtype), x.shape, out
+    )
+
+
+# --- Moved ------------------------------------------------------------------------------------------------
+
+
+def _mirrored(s: Any) -> Any:
+    i, length, inner = s
+    return i + (length - 1 - 2 * (i // inner % length)) * inner
+
+
+def _rolled(s: Any) -> Any:
+    i, length, inner, number = s
+    k = i // inner % length
+    return i + ((k - number) % length - k) * inner
+
+
+def _is_inside(s: Any) -> Any:
+    i, length, inner, number = s
+    k = i // inner % length - number
+    return k >= 0 and k < length
+
+
+@described("x")
+def reverse(work: Work, x: Any, /, *, axis: int | None = None, out: Any = None, stream: Any = None) -> Any:
+    """Return the items of an axis backwards, or all items.
+
+    >>> arrays.reverse(np.array([3, 1, 4]))
+    array([4, 1, 3])
+    """
+    layout = _layout(x, axis)
+    places = indices(_mirrored, layout.length, layout.inner)
+    return _stored(work, PermutationIterator(x.items, places), x.shape, out)
+
+
+@described("x", number="places")
+def roll(
+    work: Work, x: Any, number: int, /, *, axis: int | None = None, out: Any = None, stream: Any = None
+) -> Any:
+    """Return the items of an axis, or all, moved to later places, where the last ones come first.
+
+    >>> arrays.roll(np.array([3, 1, 4]), 1)
+    array([4, 3, 1])
+    """
+    layout = _layout(x, axis)
+    places = indices(_rolled, max(layout.length, 1), layout.inner, number % max(layout.length, 1))
+    return _stored(work, PermutationIterator(x.items, places), x.shape, out)
+
+
+@described("x", number="places")
+def shift(
+    work: Work,
+    x: Any,
+    number: int,
+    value: Any = 0,
+    /,
+    *,
+    axis: int | None = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the items of an axis, or all, moved to later places, with one value at those that become free.
+
+    >>> arrays.shift(np.array([3, 1, 4]), -1)
+    array([1, 4, 0])
+    """
+    check_numbers("x", x)
+    layout = _layout(x, axis)
+    length = max(layout.length, 1)
+    moved = max(-length, min(length, number))
+    places = indices(_rolled, length, layout.inner, moved)
+    inside = with_numbers(CountingIterator(np.int64(0)), length, layout.inner, moved)
+    items = ZipIterator(
+        TransformIterator(inside, _is_inside, _BOOL),
+        PermutationIterator(x.items, places),
+        constant(initial("value", value, x.dtype)[0]),
+    )
+    return _stored(work, TransformIterator(items, operators.chosen, x.dtype), x.shape, out)
+
+
+@operators.remembered
+def _differences(op: Op) -> Any:
+    function = operators.within(op)
+    return lambda s: s[0] if s[2] else function(s[0], s[1])
+
+
+def _is_end(s: Any) -> Any:
+    i, length, inner, end = s
+    return i // inner % length == end
+
+
+@described("x")
+def adjacent_difference(
+    work: Work,
+    x: Any,
+    op: Op = OpKind.MINUS,
+    /,
+    *,
+    axis: int | None = None,
+    reverse: bool = False,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return what an operator makes of each item and the one before it; the first item stays as it is.
+
+    With `reverse`, of each item and the one behind it. `out` may be `x`, of which a copy is made then.
+
+    >>> arrays.adjacent_difference(np.array([1, 4, 9, 16]))
+    array([1, 3, 5, 7])
+    """
+    check_numbers("x", x)
+    layout = _layout(x, axis)
+    target = output_of(work, out, x.shape, x.dtype, [x])
+    items = x.items
+    if out is not None and same_memory(work, x, target):
+        items = work.temporary(x.size, x.dtype)
+        work.copy(x.items, items, x.size)
+    length = max(layout.length, 1)
+    neighbour = PermutationIterator(items, indices(_rolled, length, layout.inner, -1 if reverse else 1))
+    numbers = CountingIterator(np.int64(0)), length, layout.inner, length - 1 if reverse else 0
+    is_end = TransformIterator(with_numbers(*numbers), _is_end, _BOOL)
+    source = TransformIterator(ZipIterator(items, neighbour, is_end), _differences(op), x.dtype)
+    work.copy(source, target.items, target.size)
+    return target
+
+
+@described("x", "indices")
+def gather(work: Work, x: Any, indices: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+    """Return the items at some places, of all items in C's order.
+
+    >>> arrays.gather(np.array([3, 1, 4]), np.array([2, 0]))
+    array([4, 3])
+    """
+    places = places_of(work, "indices", indices, x.size)
+    return _stored(work, PermutationIterator(x.items, places), indices.shape, out)
+
+
+def _or_zero(s: Any) -> Any:
+    return s[1] if s[0] else 0
+
+
+def _flags(name: str, flags: Operand, expected: Operand, what: str) -> Any:
+    """Return an iterator over whether flags hold."""
+    check_numbers(name, flags)
+    if flags.shape != expected.shape:
+        raise ValueError(f"{name}: expected the shape of `{what}`, {expected.shape}, got {flags.shape}")
+    return TransformIterator(flags.items, is_nonzero, _BOOL)
+
+
+@described("x", "indices", "flags", out="target")
+def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
+    """Write the items at some places to an array, where flags hold; other items of it stay.
+
+    >>> x, places = np.array([3, 1, 4]), np.array([2, 0])
+    >>> arrays.gather_if(x, places, np.array([True, False]), np.array([7, 7]))
+    array([4, 7])
+    """
+    check_numbers("x", x)
+    holds = _flags("flags", flags, indices, "indices")
+    places = TransformIterator(
+        ZipIterator(holds, places_of(work, "indices", indices, x.size)), _or_zero, INT64
+    )
+    moved = PermutationIterator(x.items, places)
+    target = output_of(work, out, indices.shape, x.dtype, [Operand(None, moved, indices.shape), flags])
+    if target.dtype != x.dtype:
+        raise TypeError(f"out: expected dtype {x.dtype}, as `x` has, got {target.dtype}")
+    each = ZipIterator(holds, moved, target.items)
+    work.copy(TransformIterator(each, operators.chosen, x.dtype), target.items, target.size)
+    return target
+
+
+@described("x", "indices", out="target")
+def scatter(work: Work, x: Any, indices: Any, out: Any, /, *, stream: Any = None) -> Any:
+    """Write items to places of an array; which one stays of several for one place is not specified.
+
+    >>> arrays.scatter(np.array([3, 1]), np.array([2, 0]), np.zeros(3, int))
+    array([1, 0, 3])
+    """
+    if x.shape != indices.shape:
+        raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
+    memory = work.library.memory(out)
+    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices])
+    places = places_of(work, "indices", indices, target.size)
+    work.copy(x.items, casting(PermutationIterator(target.items, places), x.dtype), x.size)
+    return target
+
+
+def _writing(array: Any) -> Any:
+    """Return an operator that writes to an array where a flag holds: an output that may decline items."""
+
+    def write(s: Any) -> Any:
+        if s[0]:
+            array[s[1]] = s[2]
+        return 0
+
+    return write
+
+
+@described("x", "indices", "flags", out="target")
+def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
+    """Write those items for which flags hold to places of an array; other items of it stay.
+
+    >>> x, places = np.array([3, 1]), np.array([2, 0])
+    >>> arrays.scatter_if(x, places, np.array([True, False]), np.zeros(3, int))
+    array([0, 0, 3])
+    """
+    check_numbers("x", x)
+    if x.shape != indices.shape:
+        raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
+    holds = _flags("flags", flags, x, "x")
+    memory = work.library.memory(out)
+    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices, flags])
+    places = places_of(work, "indices", indices, target.size)
+    each = ZipIterator(holds, places, cast(x.items, target.dtype))
+    work.copy(each, DiscardIterator(INT64), x.size, _writing(target.items))
+    return target
+
+
+@described("x", size="sampled")
+def sample(work: Work, x: Any, size: int, /, *, seed: int = 0, out: Any = None, stream: Any = None) -> Any:
+    """Return different items of an array in an order that looks random, each item once at most.
+
+    >>> sorted(arrays.sample(np.array([3, 1, 4]), 3).tolist())
+    [1, 3, 4]
+    """
+    number = integer("size", size, x.size)
+    places = ShuffleIterator(max(x.size, 1), seed)
+    return _stored(work, PermutationIterator(x.items, places), (number,), out)
+
+
+@described("x")
+def shuffle(work: Work, x: Any, /, *, seed: int = 0, out: Any = None, stream: Any = None) -> Any:
+    """Return all items in an order that looks random.
+
+    >>> sorted(arrays.shuffle(np.array([3, 1, 4]), seed=7).tolist())
+    [1, 3, 4]
+    """
+    places = ShuffleIterator(max(x.size, 1), seed)
+    return _stored(work, PermutationIterator(x.items, places), x.shape, out)
