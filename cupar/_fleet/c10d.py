@@ -6,6 +6,7 @@ import datetime
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from .._functions import libraries
 from .comm import GroupError, awaited, viewed
 
+_WATCH = 1.0  # seconds between two looks at whether a rank has failed, where the host may wait for NCCL
 _NOW = datetime.timedelta(milliseconds=1)
 
 
@@ -45,12 +47,19 @@ class TorchComm:
     def _tensor(self, array: Any) -> Any:
         if isinstance(array, np.ndarray):
             return self._torch.from_numpy(array)
-        return self._torch.as_tensor(array, device="cuda")
+        found = self._torch.as_tensor(array, device="cuda")
+        address = array.__cuda_array_interface__["data"][0]
+        if array.size and found.data_ptr() != address:  # a copy
+            raise ValueError(
+                f"torch.cuda.set_device: expected the device of this rank's arrays, got {found.device}"
+            )
+        return found
 
     def _on(self, stream: Any) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch enqueues on a stream."""
         if stream is None:
             return nullcontext()
+        self._line.watch(self._group)
         return libraries.of("tensor", self._torch.empty(0, device="cuda")).on(stream)
 
     @property
@@ -175,7 +184,7 @@ class _Line:
             )
         except RuntimeError as error:
             raise GroupError(f"torch.distributed: no group: {str(error).splitlines()[0]}") from error
-        self._store, self._key, self.failure = _store(dist), "", ""
+        self._store, self._key, self.failure, self._is_watched = _store(dist), "", "", False
 
     def name(self, name: str) -> None:
         """Set the name that ranks have agreed on."""
@@ -184,10 +193,30 @@ class _Line:
     def look(self) -> None:
         """Raise `GroupError` if a rank has failed."""
         with suppress(RuntimeError):  # the store's process may be the one that has died
-            if self._key and self._store is not None and self._store.check([self._key]):
-                self.failure = self._store.get(self._key).decode(errors="replace")
+            self._read()
         if self.failure:
             raise GroupError(self.failure)
+
+    def _read(self) -> None:
+        if self._key and self._store is not None and self._store.check([self._key]):
+            self.failure = self._store.get(self._key).decode(errors="replace")
+
+    def watch(self, group: Any) -> None:
+        """Look from now on, in a thread, if a rank has failed, and abort what NCCL has enqueued then.
+
+        The host may be waiting for that, and cannot look itself.
+        """
+        if not self._is_watched and self._store is not None:
+            self._is_watched = True
+            threading.Thread(target=_watch, args=(ref(self), ref(group)), daemon=True).start()
+
+    def is_over(self) -> bool:
+        """Whether there is nothing to watch for: a rank has failed, or the store's process has ended."""
+        try:
+            self._read()
+        except RuntimeError:
+            return True
+        return bool(self.failure)
 
     def end(self, why: str) -> None:
         """Say why this rank fails, unless another one has said so before."""
@@ -196,6 +225,19 @@ class _Line:
             with suppress(RuntimeError):
                 if self._key and self._store is not None:
                     self._store.compare_set(self._key, "", why)
+
+
+def _watch(line: ref[_Line], group: ref[Any]) -> None:
+    while True:
+        time.sleep(_WATCH)
+        watched, given = line(), group()
+        if watched is None or given is None:
+            return
+        if watched.is_over():
+            if watched.failure:
+                with suppress(Exception):
+                    given.abort()
+            return
 
 
 # By the process group, what is beside it.

@@ -93,7 +93,8 @@ class Group:
 
     def total(self, array: Any, stream: Any = None) -> None:
         """Add numbers: `Comm.total`."""
-        self._ask(self.comm.total, array, stream)
+        if array.size:
+            self._ask(self.comm.total, array, stream)
 
     def sizes(self, number: int, **same: int) -> list[int]:
         """Return a number of each rank, once they agree on others.

@@ -4,11 +4,12 @@ import os
 import signal
 import threading
 import time
+from unittest import mock
 
 import pytest
 from support.common import KEY
 
-from cupar import _cache
+from cupar import _cache, distributed
 from cupar._fleet.comm import awaited
 from cupar._store import shared
 from cupar._store.entry import Entry
@@ -85,6 +86,29 @@ def test_an_interrupt_arrives_while_others_are_waited_for(ctrl_c):
 
     with pytest.raises(KeyboardInterrupt):
         awaited(never, 60, lambda: None)
+
+
+def test_a_host_that_waits_for_nccl_is_watched(monkeypatch):
+    """Another rank fails; a thread aborts the process group."""
+    dist = pytest.importorskip("torch.distributed")
+    from cupar._fleet import c10d
+
+    class Aborted(threading.Event):
+        abort = threading.Event.set
+
+    monkeypatch.setattr(c10d, "_WATCH", 1e-3)
+    store, group = dist.HashStore(), Aborted()
+    monkeypatch.setattr(c10d, "_store", lambda dist: store)
+    new_group = mock.Mock(new_group=lambda *given, **named: None)
+    mine, other = (c10d._Line(new_group, [0, 1], None) for _ in range(2))
+    for each in (mine, other):
+        each.name("of both")
+    mine.watch(group)
+    mine.look()
+    other.end("rank 1 raised MemoryError")
+    assert group.wait(60)
+    with pytest.raises(distributed.GroupError, match="^rank 1 raised MemoryError$"):
+        mine.look()
 
 
 def test_a_group_lends_its_store_unless_there_is_one(monkeypatch):

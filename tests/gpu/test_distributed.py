@@ -12,6 +12,7 @@ from support.processes import free_port, said, start
 from cupar import distributed
 
 MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
+GPUS = cp.cuda.runtime.getDeviceCount()
 
 
 def test_threads_on_one_gpu():
@@ -24,11 +25,36 @@ def test_one_rank_on_a_gpu():
     assert ranks.check_all(distributed.group(), ranks.Device) == 16
 
 
-@pytest.mark.skipif(cp.cuda.runtime.getDeviceCount() < 2, reason="it needs two GPUs")
+def by_nccl(engine, size):
+    """Return what ranks that have a GPU each, and talk by NCCL, print."""
+    dist = pytest.importorskip("torch.distributed")
+    if not dist.is_nccl_available():
+        pytest.skip("this PyTorch has no NCCL")
+    ports = free_port(), free_port()
+    processes = [start(sys.executable, MAIN, engine, str(rank), str(size), *ports) for rank in range(size)]
+    return said(processes, [0] * size)
+
+
+def test_nccl_of_one_rank():
+    """What algorithms give NCCL, records and counts, goes through it; there is nobody to exchange with."""
+    assert [each["problems"] for each in by_nccl("nccl", 1)] == [16]
+
+
+def test_an_aborted_group_of_nccl_has_a_successor():
+    told, total = by_nccl("aborted", 1)[0]["aborted"]
+    assert "torch.distributed (nccl): this group has failed (rank 0 has had enough)" in told
+    assert total == 10
+
+
+@pytest.mark.skipif(GPUS < 2, reason="it needs two GPUs")
 def test_nccl():
-    pytest.importorskip("torch")
-    size, port = cp.cuda.runtime.getDeviceCount(), free_port()
-    processes = [start(sys.executable, MAIN, "nccl", str(rank), str(size), port) for rank in range(size)]
-    found = said(processes, [0] * size)
-    assert [each["problems"] for each in found] == [16] * size
+    found = by_nccl("nccl", GPUS)
+    assert [each["problems"] for each in found] == [16] * GPUS
     assert all("ranks differ in operator" in each["differing"][0] for each in found)
+
+
+@pytest.mark.skipif(GPUS < 2, reason="it needs two GPUs")
+def test_what_nccl_has_enqueued_is_aborted():
+    for told, total in (each["aborted"] for each in by_nccl("aborted", GPUS)):
+        assert "rank 0 has had enough" in told
+        assert total == 10 * GPUS

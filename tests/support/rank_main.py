@@ -7,6 +7,7 @@ import tempfile
 
 import numpy as np
 
+import cupar
 from cupar import cache, distributed
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -82,7 +83,60 @@ def nccl(rank, size, *ports):
     dist.init_process_group("nccl", init_method=init, rank=int(rank), world_size=int(size))
     group = distributed.group(timeout=60)
     assert group.transport == "torch.distributed (nccl)"
-    return group, {}
+    transported(group)
+    return group, {"ports": ports}
+
+
+def transported(group):
+    """Have NCCL carry what algorithms give it, on a stream of its own, at odd addresses, and of any dtype."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        own = cupy.asarray((np.arange(1003) + group.rank).astype("u1"))[3:]
+        everything = cupy.zeros(1001 + group.size * 1000, "u1")
+        group.gather(cupar.view(own), cupar.view(everything[1001:]), stream.ptr)
+        rows = everything[1001:].reshape(group.size, 1000).get()
+        for rank, row in enumerate(rows):
+            np.testing.assert_array_equal(row, (np.arange(3, 1003) + rank).astype("u1"))
+        for dtype in ("i4", "u4", "i8", "u8", "f4", "f8"):
+            numbers = cupy.arange(5, dtype=dtype) * (group.rank + 1)
+            group.total(cupar.view(numbers), stream.ptr)
+            expected = np.arange(5, dtype=dtype) * sum(range(1, group.size + 1))
+            np.testing.assert_array_equal(numbers.get(), expected)
+        send = [cupy.full(9 * (r + group.rank), group.rank, "u1") for r in range(group.size)]
+        recv = [cupy.full(9 * (r + group.rank), 99, "u1") for r in range(group.size)]
+        send[group.rank] = recv[group.rank] = own[:0]
+        group.exchange([cupar.view(each) for each in send], [cupar.view(each) for each in recv], stream.ptr)
+        for rank, each in enumerate(recv):
+            assert {*each.get().tolist()} <= {rank}
+    assert [each.decode() for each in group.agree(b"rank %d" % group.rank)] == [
+        f"rank {rank}" for rank in range(group.size)
+    ]
+
+
+def aborted(group, ports):
+    """Have the group fail, which aborts NCCL's communicator; return what a new one does."""
+    import cupy
+    import torch.distributed as dist
+
+    x, out = cupy.arange(5), cupy.zeros(1, "i8")
+    distributed.reduce_into(x, out, ranks.plus, 0, group=group).run(x, out, 5, 0)
+    assert int(out[0]) == 10 * group.size
+    if group.rank == 0:
+        group.comm.abort("rank 0 has had enough")
+    else:  # waits for rank 0 on the GPU, and then on the host
+        group.gather(cupar.view(x.view("u1")), cupar.view(cupy.zeros(40 * group.size, "u1")), 0)
+        cupy.cuda.Stream.null.synchronize()
+    told = ranks.told(group.synchronize)
+    dist.destroy_process_group()
+    init = f"tcp://127.0.0.1:{ports[1]}"
+    dist.init_process_group("nccl", init_method=init, rank=group.rank, world_size=group.size)
+    again = distributed.group(timeout=60)
+    distributed.reduce_into(x, out, ranks.plus, 0, group=again).run(x, out, 5, 0)
+    found = int(out[0])
+    dist.destroy_process_group()
+    return told, found
 
 
 def faults(group, wait_for_all):
@@ -113,6 +167,10 @@ def survivors(group, ports):
 
 
 def main(engine, *given):
+    if engine == "aborted":
+        group, more = nccl(*given)
+        print(json.dumps({"aborted": aborted(group, **more)}), flush=True)
+        return
     group, more = {"mpi": mpi, "gloo": gloo, "nccl": nccl}[engine](*given)
     kind = ranks.Device if engine == "nccl" else ranks.Host
     found = {"problems": ranks.check_all(group, kind), "differing": ranks.differing(group, kind)}
@@ -124,6 +182,10 @@ def main(engine, *given):
         found["builds"] = one_build(group)
         found["survivors"] = survivors(group, **more)
     print(json.dumps(found), flush=True)
+    if engine == "nccl":
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
