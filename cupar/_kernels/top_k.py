@@ -1,4 +1,7 @@
-"""Plans of top-k: a kernel for segments of some sizes each; for long ones levels of candidates, or digits."""
+"""Plans of top-k: a kernel for segments of some sizes each; for long ones levels of candidates, or digits.
+
+A single long segment is cut down to groups of its items before that.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .family import (
     Emit,
     Family,
+    Field,
     Launch,
     Number,
     Parameter,
@@ -54,8 +58,17 @@ _BINS = 1 << _DIGIT_BITS
 _WORDS, _COUNTS, _SELECTED, _OF_SORT = 64, 4 * 16, 4 * 18, 4 * 32
 _TILES_THREADS, _TILES_BLOCKS, _SORT_TILES_THREADS = 1024, 2, 256
 
-_NAMES = ("short", *_SHORT, "levels 1", "levels 2", "level", "large")
-_SHORT_SEGMENTS, _OF_FEW, _OF_WARP, _OF_BLOCK, _FIRST_LEVEL, _TWO_LEVELS, _LEVEL, _LARGE = range(8)
+# Groups of the items of a single segment: bytes of one, and what a segment has at least, to have any. Few
+# items are for where k is no small part of them.
+_FEW_BYTES, _MANY_BYTES, _LEAST_GROUPED = 64, 1024, 1 << 24
+_LEAST_CUT = 8  # times as many items as groups leave, at least
+_GROUP_THREADS, _WARP_BYTES, _GATHER_BLOCKS = 256, 2048, 8  # bytes that a warp reads at once
+
+_LONG = ("levels 1", "levels 2", "level", "large")
+_NAMES = ("short", *_SHORT, *_LONG, "groups of few", "groups of many", *(f"grouped {name}" for name in _LONG))
+_SHORT_SEGMENTS, _OF_FEW, _OF_WARP, _OF_BLOCK, _OF_ALL = range(5)
+_GROUPS_OF_FEW, _GROUPS_OF_MANY, _OF_GROUPS = range(8, 11)
+_TWO_LEVELS, _LEVEL, _LARGE = range(1, 4)  # behind the first of what long segments are for
 
 
 class Top(NamedTuple):
@@ -89,105 +102,155 @@ _LARGE_NUMBERS = (
     *("sort_queue", "sort_segment_of", "sort_bins", "sort_lookback", "sort_tiles"),
     *("digit_grid", "select_grid", "sort_grid", "sort_count_grid", "sort_digit_grid"),
 )
+_GROUPED_NUMBERS = ("bound", "gathered", "groups", "shift")
+_GROUP_NUMBERS = (
+    *("items", "shift", "firsts", "bins", "before", "gathered", "groups"),
+    *("first_grid", "digit_grid", "select_grid", "gather_grid"),
+)
 _FIRST_LEVELS = 2  # that one shape has at most
-
-
-def _numbers(has_offsets: bool) -> dict[str, tuple[str, ...]]:
-    """Return the names of each shape's numbers."""
-    given = ("n", "k")
-    if has_offsets:
-        short = (*given, *LIST_NUMBERS, "list_grid", *_SHORT_NUMBERS)
-        found = {"short": short}
-        long = (*short, *_QUEUE_NUMBERS)
-    else:
-        found = {name: (*given, "size", f"grid {name}", f"room {name}", f"shared {name}") for name in _SHORT}
-        long = (*given, "size", *_QUEUE_NUMBERS)
-    for count in range(1, _FIRST_LEVELS + 1):
-        found[f"levels {count}"] = (*long, *_CANDIDATE_NUMBERS, *(f"stride {i}" for i in range(count)))
-    found["level"] = ("k", *_QUEUE_NUMBERS, *_CANDIDATE_NUMBERS, "stride 0")
-    found["large"] = (*long, *_LARGE_NUMBERS)
-    return found
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     names = [each.name for each in spec.arguments]
     has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
-    arrays: Parameter = (Value("d_in_keys"), Value("d_out_keys"), i64("k"))
+    key_size = spec.arguments[0].value.itemsize
     values = (Value("d_in_values"), Value("d_out_values")) if has_values else (u64(0), u64(0))
     segments = sorted_segments(has_offsets)
-    queue = (
-        *(Storage(_COUNTS), Storage(_SELECTED), Storage("queue"), Storage("segment_of")),
-        *(u64("most_selected"), u32("most_segments"), u32("most_tiles")),
-    )
-    candidates = (Storage("counts"), Storage("keys"), Storage("positions"))
+    given = ("n", "k")
 
     def short(name: str) -> Launch:
         block = "threads" if name == "block" else _WARP_THREADS
-        parameters = (arrays, *values, *segments, u32(f"room {name}"))
+        parameters = (_arrays(Value("d_in_keys")), *values, *segments, u32(f"room {name}"))
         return Launch(f"cupar_top_k_{name}", f"grid {name}", block, parameters, f"shared {name}")
 
-    def tiles(bins: Storage | Number, num_bins: int) -> Launch:
-        parameters = (*segments, queue, i64("k"), bins, i32(num_bins))
-        return Launch("cupar_top_k_tiles", "tiles_grid", _TILES_THREADS, parameters)
+    init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
+    if has_offsets:
+        numbers = (*given, *LIST_NUMBERS, "list_grid", *_SHORT_NUMBERS)
+        before = (init, Launch("cupar_top_k_list", "list_grid", LIST_THREADS, segments))
+        of_short = tuple(map(short, _SHORT))
+        shapes = {"short": Shape(numbers, (*before, *of_short))}
+        return shapes | _long_shapes(
+            key_size, Value("d_in_keys"), values, segments, numbers, before, of_short
+        )
+    shapes = {
+        name: Shape(
+            (*given, "size", f"grid {name}", f"room {name}", f"shared {name}"), (short(name),), executables=2
+        )
+        for name in _SHORT
+    }
+    numbers = (*given, "size")
+    shapes |= _long_shapes(key_size, Value("d_in_keys"), values, segments, numbers, (init,), ())
+    for name in ("few", "many"):
+        shapes[f"groups of {name}"] = _groups_of(name, key_size, segments, numbers, init)
+    grouped = _long_shapes(
+        key_size, Storage("gathered"), values, segments, (*numbers, *_GROUPED_NUMBERS), (init,), ()
+    )
+    return shapes | {f"grouped {name}": shape for name, shape in grouped.items()}
+
+
+def _arrays(keys: Value | Storage) -> tuple[Field, ...]:
+    """Return the parameter with the keys, given or gathered."""
+    items = (Storage("groups"), u64("shift")) if isinstance(keys, Storage) else (u64(0), u64(0))
+    return keys, Value("d_out_keys"), i64("k"), *items
+
+
+_QUEUE = (
+    *(Storage(_COUNTS), Storage(_SELECTED), Storage("queue"), Storage("segment_of")),
+    *(u64("most_selected"), u32("most_segments"), u32("most_tiles")),
+)
+
+
+def _tiles(segments: tuple[Parameter, ...], num_bins: int, bound: Storage | Number) -> Launch:
+    bins = Storage("bins") if num_bins else u64(0)
+    parameters = (*segments, _QUEUE, i64("k"), bins, i32(num_bins), bound)
+    return Launch("cupar_top_k_tiles", "tiles_grid", _TILES_THREADS, parameters)
+
+
+def _long_shapes(
+    key_size: int,
+    keys: Value | Storage,
+    values: tuple[Parameter, ...],
+    segments: tuple[Parameter, ...],
+    numbers: tuple[str, ...],
+    before: tuple[Launch, ...],
+    after: tuple[Launch, ...],
+) -> dict[str, Shape]:
+    """Return shapes for long segments of keys, whose numbers all begin alike."""
+    arrays = _arrays(keys)
+    bound: Storage | Number = Storage("bound") if isinstance(keys, Storage) else u64(0)
+    candidates = (Storage("counts"), Storage("keys"), Storage("positions"))
+    numbers = (*numbers, *_QUEUE_NUMBERS)
 
     def level(number: int) -> Launch:
         parameters = (
-            *(arrays, *values, queue, candidates),
+            *(arrays, *values, _QUEUE, candidates),
             *(u64(f"stride {number}"), u32("group"), u32("room")),
         )
         return Launch("cupar_top_k_level", "level_grid", "threads", parameters, "shared")
 
-    numbers = _numbers(has_offsets)
-    init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
     first = Launch(
-        "cupar_top_k_candidates", "grid", "threads", (arrays, queue, candidates, u32("room")), "shared"
+        "cupar_top_k_candidates", "grid", "threads", (arrays, _QUEUE, candidates, u32("room")), "shared"
     )
-    if has_offsets:
-        list_of = Launch("cupar_top_k_list", "list_grid", LIST_THREADS, segments)
-        of_short = tuple(map(short, _SHORT))
-        before: tuple[Launch, ...] = (init, list_of)
-        shapes = {"short": Shape(numbers["short"], (*before, *of_short))}
-    else:
-        before, of_short = (init,), ()
-        shapes = {name: Shape(numbers[name], (short(name),), executables=2) for name in _SHORT}
+    shapes = {}
     for count in range(1, _FIRST_LEVELS + 1):
-        name, levels = f"levels {count}", tuple(map(level, range(count)))
-        launches = (*before, tiles(u64(0), 0), first, *levels, *of_short)
-        shapes[name] = Shape(numbers[name], launches, executables=2)
-    shapes["level"] = Shape(numbers["level"], (level(0),), executables=0)
+        strides = tuple(f"stride {i}" for i in range(count))
+        launches = (*before, _tiles(segments, 0, bound), first, *map(level, range(count)), *after)
+        shapes[f"levels {count}"] = Shape((*numbers, *_CANDIDATE_NUMBERS, *strides), launches, executables=2)
+    shapes["level"] = Shape((*numbers, *_CANDIDATE_NUMBERS, "stride 0"), (level(0),), executables=0)
     large = (
-        *(*before, tiles(Storage("bins"), _BINS)),
-        *_large(spec.arguments[0].value.itemsize, queue, arrays, values),
-        *of_short,
+        *(
+            *before,
+            _tiles(segments, _BINS, bound),
+            *_selected(key_size, keys, Storage("keys"), Storage("positions")),
+        ),
+        *_sorted(key_size, arrays, values),
+        *after,
     )
-    shapes["large"] = Shape(numbers["large"], large, executables=1)
+    shapes["large"] = Shape((*numbers, *_LARGE_NUMBERS), large, executables=1)
     return shapes
 
 
-def _large(
-    key_size: int,
-    queue: tuple[Storage | Number, ...],
-    arrays: Parameter,
-    values: tuple[Parameter, ...],
-) -> list[Launch]:
-    """Return what selects and sorts where k is large."""
+def _groups_of(
+    name: str, key_size: int, segments: tuple[Parameter, ...], numbers: tuple[str, ...], init: Launch
+) -> Shape:
+    """Return what finds and gathers the groups of a single segment: it is one of their first keys."""
     keys = Value("d_in_keys")
+    first = (keys, Storage("firsts"), i64("items"))
+    groups = (Storage("groups"), u64("shift"))
+    gather = (keys, Storage("gathered"), groups, i64("k"), i64("items"))
+    launches = (
+        init,
+        Launch(f"cupar_top_k_first_of_{name}", "first_grid", _GROUP_THREADS, first),
+        _tiles(segments, _BINS, u64(0)),
+        *_selected(key_size, Storage("firsts"), Storage("gathered"), Storage("groups")),
+        Launch("cupar_top_k_gather", "gather_grid", _GROUP_THREADS, gather),
+    )
+    return Shape((*numbers, *_QUEUE_NUMBERS, *_GROUP_NUMBERS), launches, executables=1)
+
+
+def _selected(key_size: int, keys: Value | Storage, found: Storage, positions: Storage) -> list[Launch]:
+    """Return what finds the k-th key digit by digit, and what comes before it, in its order."""
     launches = [
-        Launch("cupar_top_k_digit", "digit_grid", "threads", (keys, queue, Storage("bins"), i32(number)))
+        Launch("cupar_top_k_digit", "digit_grid", "threads", (keys, _QUEUE, Storage("bins"), i32(number)))
         for number in range(ceil_div(8 * key_size, _DIGIT_BITS))
     ]
-    selection = (Storage("keys"), Storage("positions"), Storage("before"))
-    launches += [
-        Launch("cupar_top_k_count", "select_grid", "threads", (keys, queue, Storage("before"))),
-        Launch("cupar_top_k_select", "select_grid", "threads", (keys, queue, selection)),
+    selection = (found, positions, Storage("before"))
+    return [
+        *launches,
+        Launch("cupar_top_k_count", "select_grid", "threads", (keys, _QUEUE, Storage("before"))),
+        Launch("cupar_top_k_select", "select_grid", "threads", (keys, _QUEUE, selection)),
     ]
+
+
+def _sorted(key_size: int, arrays: Parameter, values: tuple[Parameter, ...]) -> list[Launch]:
+    """Return what sorts what is selected, and writes it."""
     starts = (Storage("queue"), Storage(_COUNTS))
     of_sort = (
         *(Storage(_OF_SORT), Storage("sort_queue"), Storage("sort_segment_of")),
         *(Storage("sort_bins"), Storage("sort_lookback"), u32("most_segments"), u32("sort_tiles")),
     )
     cut = (starts, (*starts, i64("k")), i64("most_segments"), NO_LISTS, i32(0), of_sort)
-    launches += [
+    launches = [
         Launch("cupar_segmented_sort_tiles", "sort_grid", _SORT_TILES_THREADS, cut),
         Launch("cupar_segmented_sort_count", "sort_count_grid", "sort_threads", (Storage("keys"), of_sort)),
     ]
@@ -199,7 +262,7 @@ def _large(
         parameters = (between, of_sort, i32(number))
         launches.append(Launch("cupar_segmented_sort_digit", "sort_digit_grid", "sort_threads", parameters))
     _, positions = places[each_way[-1][1]]
-    write = (arrays, *values, queue, Storage(positions))
+    write = (arrays, *values, _QUEUE, Storage(positions))
     return [*launches, Launch("cupar_top_k_write", "select_grid", "threads", write)]
 
 
@@ -235,6 +298,8 @@ class _Facts(NamedTuple):
     key_size: int
     segment_size: int
     tiles_blocks: int
+    first_blocks: int  # of kernels that go through groups, that run at once
+    gather_blocks: int
     running: _Running
     sort: _Sort
 
@@ -258,6 +323,8 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         key_size=given["key_size"],
         segment_size=given["segment_size"],
         tiles_blocks=sms * _TILES_BLOCKS,
+        first_blocks=running("cupar_top_k_first_of_many", _GROUP_THREADS) if given["has_groups"] else 0,
+        gather_blocks=sms * _GATHER_BLOCKS,
         running=_Running(
             by_room("few", _WARP_THREADS, _FEW, _WARPS),
             by_room("warp", _WARP_THREADS, given["warp"], _WARPS),
@@ -278,7 +345,11 @@ def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
         return 0
     tile, warp, word_size, running = facts.tile, facts.warp, facts.word_size, facts.running
     if length > tile:
-        return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, emit)
+        if n == 1 and length * facts.key_size >= _LEAST_GROUPED:
+            size = _group(length, k, facts.key_size)
+            if size > 0:
+                return _plan_groups(facts, length, k, size, emit)
+        return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, _OF_ALL, emit)
     if length > 0:
         if length <= _FEW:
             emit(_OF_FEW, (n, k, length) + _short(k, _FEW, _WARPS, word_size, n))
@@ -305,7 +376,7 @@ def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
     if long_segments == 0:
         emit(_SHORT_SEGMENTS, short)
         return end
-    return _plan_long(facts, short, k, items, long_segments, items, end, emit)
+    return _plan_long(facts, short, k, items, long_segments, items, end, _OF_ALL, emit)
 
 
 @helper
@@ -336,9 +407,10 @@ def _plan_long(
     segments: int,
     longest: int,
     begin: int,
+    shapes: int,
     emit: Emit,
 ) -> int:
-    """Plan what long segments need, behind the numbers that all shapes of a build begin with."""
+    """Plan what long segments need, behind the numbers that all those shapes of a build begin with."""
     tile, key_size = facts.tile, facts.key_size
     tiles = items // tile + segments
     queue = aligned(begin)
@@ -347,7 +419,7 @@ def _plan_long(
     of_queue = (queue, segment_of, items, segments, tiles, min(segments, facts.tiles_blocks))
     if k > tile // 4:
         selected = min(items, segments * min(k, longest))
-        return _plan_large(facts, head + of_queue, segments, tiles, selected, end, emit)
+        return _plan_large(facts, head + of_queue, segments, tiles, selected, end, shapes, emit)
     room = _room(k, tile)
     place = _place(room)
     keys = end + aligned(4 * tiles)
@@ -357,13 +429,13 @@ def _plan_long(
     candidates = (end, keys, positions, grid, room, room * facts.word_size, group, level_grid)
     most = ceil_div(longest, tile)
     if group >= most:
-        emit(_FIRST_LEVEL, head + of_queue + candidates + (group,))
+        emit(shapes, head + of_queue + candidates + (group,))
     else:
         stride = group * group
-        emit(_TWO_LEVELS, head + of_queue + candidates + (group, stride))
+        emit(shapes + _TWO_LEVELS, head + of_queue + candidates + (group, stride))
         while stride < most:
             stride *= group
-            emit(_LEVEL, (k,) + of_queue + candidates + (stride,))
+            emit(shapes + _LEVEL, head + of_queue + candidates + (stride,))
     return positions + aligned(8 * tiles * k)
 
 
@@ -375,6 +447,7 @@ def _plan_large(
     tiles: int,
     selected: int,
     begin: int,
+    shapes: int,
     emit: Emit,
 ) -> int:
     """Plan what selects and sorts where k is large."""
@@ -397,8 +470,51 @@ def _plan_large(
         min(sort_tiles, sort.count_blocks),
         min(sort_tiles, sort.sort_blocks),
     )
-    emit(_LARGE, head + parts + (sort_tiles,) + grids)
+    emit(shapes + _LARGE, head + parts + (sort_tiles,) + grids)
     return lookback + aligned(8 * 256 * sort_tiles)
+
+
+@helper
+def _group(items: int, k: int, key_size: int) -> int:
+    """Return how many items of a single segment are a group; 0: groups would leave too many.
+
+    What is read after the first reading is least where a group's items are the square root of items to k.
+    """
+    few, many = _FEW_BYTES // key_size, _MANY_BYTES // key_size
+    if items // k >= few * many:
+        return many
+    return few if items // k >= _LEAST_CUT * few else 0
+
+
+@helper
+def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> int:
+    """Plan what finds the k groups of a single segment, gathers them, and then finds what is asked for."""
+    key_size, sort = facts.key_size, facts.sort
+    groups = ceil_div(items, size)
+    tiles = groups // facts.tile + 1
+    queue = 4 * _WORDS
+    segment_of = queue + aligned(facts.segment_size)
+    firsts = segment_of + aligned(4 * tiles)
+    bins = firsts + aligned(key_size * groups)
+    before = bins + aligned(8 * _BINS)
+    gathered = before + aligned(16 * tiles)
+    places = gathered + aligned(key_size * k * size)
+    end = places + aligned(8 * k)
+    shift = bits(size - 1)
+    of_queue = (queue, segment_of, groups, 1, tiles, 1)
+    parts = (items, shift, firsts, bins, before, gathered, places)
+    of_warps = ceil_div(items * key_size, _WARP_BYTES * _GROUP_THREADS // 32)
+    grids = (
+        min(of_warps, facts.first_blocks),
+        min(tiles, sort.digit_blocks),
+        min(tiles, sort.select_blocks),
+        min(ceil_div(k * size, _GROUP_THREADS), facts.gather_blocks),
+    )
+    kind = _GROUPS_OF_MANY if size * key_size == _MANY_BYTES else _GROUPS_OF_FEW
+    emit(kind, (1, k, groups) + of_queue + parts + grids)
+    left = k * size
+    head = (1, k, left, queue, gathered, places, shift)
+    return _plan_long(facts, head, k, left, 1, left, end, _OF_GROUPS, emit)
 
 
 def _traits(spec: Specialisation) -> str:
@@ -420,7 +536,7 @@ TOP_K = Family(
     "top_k/top_k.cuh",
     (
         *("threads", "tile", "warp", "segment_size", "key_size", "word_size"),
-        *("sort_threads", "sort_tile", "sort_segment_size"),
+        *("sort_threads", "sort_tile", "sort_segment_size", "has_groups"),
     ),
     _NAMES,
     _shapes,

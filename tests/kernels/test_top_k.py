@@ -3,6 +3,7 @@
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.plans import planned
 
@@ -17,7 +18,7 @@ NAMES = ("few", "warp", "block")
 
 
 def planner(key=4, word=8):
-    facts = dict(zip(TOP_K.facts, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32), strict=True))
+    facts = dict(zip(TOP_K.facts, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32, 1), strict=True))
     return planned(TOP_K, {**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: RUNNING)
 
 
@@ -133,6 +134,67 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, k, by_offsets):
         assert strides[-1] * TILE >= items
     if "select" in names:  # what is selected are items, whatever k is
         assert numbers["sorted_keys"] - numbers["positions"] <= 8 * items + 256
+
+
+@pytest.mark.parametrize("key", [1, 2, 4, 8])
+@pytest.mark.parametrize("k", [1, 100, 2048, 5000, 2**20])
+@pytest.mark.parametrize("items", [2**22, 2**24 + 1, 2**26 - 5, 2**28, 2**33 + 1])
+def test_a_single_segment_is_cut_down_to_groups(items, k, key, specified):
+    code = {1: "i1", 2: "u2", 4: "f4", 8: "f8"}[key]
+    spec = specified(cupar.segmented_top_k, code, code, "f8", "f8")
+    plan = planner(key)(Top(items, 1, items, k))
+    names, grids, numbers, strides = launches(spec, plan)
+    few, many = 64 // key, 1024 // key
+    if items * key < 2**24 or items < 8 * few * k:
+        assert not any(name.startswith("first_of") for name in names)
+        return
+    name, size = ("many", many) if items >= k * few * many else ("few", few)
+    digits = ["digit"] * -(-8 * key // 11)
+    init = "segmented_sort_init"
+    before = [init, f"first_of_{name}", "tiles", *digits, "count", "select", "gather"]
+    assert names[: len(before)] == before and names[len(before) : len(before) + 2] == [init, "tiles"]
+    assert all(1 <= grid < 2**31 for grid in grids)
+    assert size == 1 << numbers["shift"]
+    assert numbers["size"] == k * size  # of what is gathered, which all kernels behind that work on
+    assert ("write" in names) == (k > TILE // 4)
+    if strides:
+        assert strides[-1] >= -(-k * size // TILE)
+
+    # What finds the groups has its own part of the storage; what follows leaves that alone.
+    groups = -(-items // size)
+    shapes = TOP_K.shapes(spec)
+    own = dict(zip(shapes[plan.shape[0]].numbers, plan.numbers[0], strict=True))
+    assert (own["n"], own["size"], own["items"], own["most_selected"]) == (1, groups, items, groups)
+    parts = ("queue", "segment_of", "firsts", "bins", "before", "gathered", "groups")
+    tiles = own["most_tiles"]
+    assert tiles >= -(-groups // TILE)
+    sizes = [72, 4 * tiles, key * groups, 8 * 2048, 16 * tiles, key * k * size, 8 * k]
+    behind = dict(zip(shapes[plan.shape[1]].numbers, plan.numbers[1], strict=True))
+    places = [*(own[part] for part in parts), behind["queue"]]
+    assert all(b - a >= size for (a, b), size in zip(pairwise(places), sizes, strict=True))
+    assert (behind["bound"], behind["gathered"], behind["groups"]) == (
+        own["queue"],
+        own["gathered"],
+        own["groups"],
+    )
+    assert plan.nbytes > behind["queue"]
+
+
+def test_groups_of_any_number():
+    """The groups whose first keys come first have all that is asked for, with equal keys in their order."""
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        items, size = int(rng.integers(50, 2000)), 1 << int(rng.integers(1, 5))
+        keys = rng.integers(0, 10 ** int(rng.integers(1, 5)), items)
+        groups = -(-items // size)
+        k = int(rng.integers(1, groups + 1))
+        padded = np.append(keys, np.full(groups * size - items, keys.max() + 1)).reshape(groups, size)
+        chosen = np.sort(np.argsort(padded.min(1), kind="stable")[:k])
+        gathered = padded[chosen].ravel()
+        found = np.argsort(gathered, kind="stable")[:k]
+        assert np.array_equal(
+            chosen[found // size] * size + found % size, np.argsort(keys, kind="stable")[:k]
+        )
 
 
 def problem(kind, *arguments, offsets=False):

@@ -216,3 +216,30 @@ def test_is_captured_and_bound(n, k, rng):
         launch()
         stream.synchronize()
         assert same(d_out.get(), host[first(host, k)])
+
+
+@needs_gpu
+@pytest.mark.parametrize("order", [UP, DOWN])
+@pytest.mark.parametrize("kind", ["any", "few", "equal", "sorted"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_groups_of_a_single_segment(dtype, kind, order, monkeypatch):
+    """Groups of both sizes, the last of which lacks items, at two alignments, and k beyond their limit."""
+    monkeypatch.setattr("cupar._kernels.top_k._LEAST_GROUPED", 1)
+    host = some(np.random.default_rng(7), 300_003, dtype, "any" if kind == "sorted" else kind)
+    if kind == "sorted":
+        host = host[first(host, len(host), order)]
+    for begin in (0, 1):
+        places = first(host[begin:], len(host), order)
+        for k in (1, 70, 585, 2300, 9000):
+            check_array(host[begin:], k, order, places=places)
+
+
+@needs_gpu
+def test_groups_of_many_items():
+    host = some(np.random.default_rng(8), 2**24 + 5, "f4")
+    places = first(host, len(host), DOWN)
+    for k in (10, 1000, 4000, 100_000):
+        check_array(host, k, DOWN, places=places)
+    d_in, d_keys = cp.asarray(host), cp.zeros(1000, "f4")
+    cupar.top_k(d_in, d_keys).run(d_in, d_keys, None, None, len(host), 1000)
+    assert same(d_keys.get(), host[places[:1000]])

@@ -7,11 +7,16 @@
 // - If k is not much less than a tile, the k-th key is found digit by digit.
 //   Then all keys up to it are counted and selected, in their order, and with where they were; and these are
 //   sorted as long segments are, stably.
+// - Of a single segment of many items, groups of them come first, in one reading of the keys. The k groups
+//   whose first items come first, and of like ones those that stand first, have all that is asked for: an
+//   item of another group has k items before it. They are found as the k-th key is, and take the place of
+//   the segment.
 //
 // A candidate knows its position, and the candidates of a tile are sorted: so equal keys stay in order.
 //
 // Source: P. Shanbhag et al., "Efficient Top-K Query Processing on Massively Parallel Hardware", SIGMOD 2018,
-// for the candidates of tiles; CUB's DeviceTopK for the digits.
+// for the candidates of tiles; CUB's DeviceTopK for the digits; A. Gaihre et al., "Dr. Top-k:
+// Delegate-Centric Top-k on GPUs", SC '21, for the groups.
 //
 // Traits: d_in_keys_v, d_in_values_t, d_out_values_t, has_payload, start_offsets_in_t, end_offsets_in_t,
 // is_descending; digit_threads and digit_items, of the sort of what is selected.
@@ -57,6 +62,18 @@ struct top_ends {
   }
 };
 
+// Where items of groups are among all, which lie together in their order. Without groups, items are where
+// they are.
+struct grouped {
+  const i64* groups;
+  u64 shift;  // log2 of a group's items
+
+  __device__ __forceinline__ i64 operator[](i64 place) const {
+    const i64 group = i64{1} << shift;
+    return groups == nullptr ? place : groups[place >> shift] << shift | (place & (group - 1));
+  }
+};
+
 template <class Traits>
 struct top_k_kernels
     : top_teams<long_sort<typename Traits::d_in_keys_v, i64, Traits::is_descending, top_starts, top_ends,
@@ -96,6 +113,7 @@ struct top_k_kernels
     const bits* keys_in;
     bits* keys_out;
     i64 k;
+    grouped items;  // which those of `keys_in` are
   };
 
   // Tiles of long segments.
@@ -112,11 +130,12 @@ struct top_k_kernels
 
   static constexpr int list_of_long = 3;
 
-  // Cuts long segments into tiles, and zeroes their bins: so many for each.
+  // Cuts long segments into tiles, and zeroes their bins: so many for each. What the k-th group begins with
+  // is a key that k items are up to.
   struct cupar_top_k_tiles : kernel<1024> {
     static __device__ __forceinline__ void run(start_offsets_in_t starts, end_offsets_in_t ends,
                                                i64 num_segments, const lists& from, tile_queue to, i64 k,
-                                               u64* bins, int num_bins) {
+                                               u64* bins, int num_bins, const tiled_segment* groups) {
       __shared__ u32 shared_first;
       __shared__ bool shared_is_one;
       join_stream();
@@ -141,7 +160,7 @@ struct top_k_kernels
                              segment, static_cast<i64>(place),
                              first,   tiles,
                              tiles,   0,
-                             wanted,  last_ranked};
+                             wanted,  groups == nullptr ? u64{last_ranked} : groups->bound};
         }
         __syncthreads();
         const u64 first = shared_first, end = first + tiles;
@@ -176,7 +195,7 @@ struct top_k_kernels
       const i64 from = position_of(base::top_place(stage[i])), to = segment * given.k + i;
       given.keys_out[to] = given.keys_in[from];
       if constexpr (has_payload) {
-        values_out[to] = values_in[from];
+        values_out[to] = values_in[given.items[from]];
       }
     }
   }
@@ -598,15 +617,102 @@ struct top_k_kernels
           const i64 from = positions[its.place + i], to = its.segment * given.k + i;
           given.keys_out[to] = given.keys_in[from];
           if constexpr (has_payload) {
-            values_out[to] = values_in[from];
+            values_out[to] = values_in[given.items[from]];
           }
         }
       }
     }
   };
 
-  static constexpr auto facts =
-      facts_of(block_threads, tile, 32 * warp_items, sizeof(tiled_segment), sizeof(bits), sizeof(top_word),
-               digit_threads, tile_items, sizeof(long_segment));
+  // --- Groups of the items of a single segment ---
+
+  static constexpr int group_threads = 256;
+
+  // Finds what comes first in each group: of so many vectors of so many lanes.
+  template <int lanes, int vectors>
+  struct first_of : kernel<group_threads> {
+    static __device__ __forceinline__ void run(const bits* keys, bits* firsts, i64 num_items) {
+      constexpr int loads = together > 8 ? 2 : 4, items = loads * together, share = 32 * items;
+      constexpr int groups = loads / vectors, group = lanes * vectors * together;
+      const int lane = threadIdx.x % 32;
+      const i64 warp = (i64{blockIdx.x} * group_threads + threadIdx.x) / 32;
+
+      const bool is_vector = is_aligned<together>(keys);
+      join_stream();
+      for (i64 at = warp * share; at < num_items; at += i64{gridDim.x} * (group_threads / 32) * share) {
+        const i64 left = num_items - at;
+        ranked own[items], first[groups];
+        if (is_vector && left >= share) {
+          vector<bits, together> loaded[loads];
+#pragma unroll
+          for (int v = 0; v < loads; ++v) {
+            load<true>(loaded[v], keys + at + (v * 32 + lane) * together);
+          }
+#pragma unroll
+          for (int i = 0; i < items; ++i) {
+            own[i] = base::to_ranked(loaded[i / together].item[i % together]);
+          }
+        } else {
+          base::template load_items<32, items, together>(own, keys + at,
+                                                         left < share ? static_cast<int>(left) : share, lane);
+        }
+#pragma unroll
+        for (int j = 0; j < groups; ++j) {
+          first[j] = own[j * vectors * together];
+#pragma unroll
+          for (int i = 1; i < vectors * together; ++i) {
+            const ranked other = own[j * vectors * together + i];
+            first[j]           = other < first[j] ? other : first[j];
+          }
+#pragma unroll
+          for (int distance = lanes / 2; distance > 0; distance /= 2) {
+            const ranked other = __shfl_xor_sync(~0u, first[j], distance);
+            first[j]           = other < first[j] ? other : first[j];
+          }
+        }
+        // A lane has one of the groups that it knows.
+        const int turn = lane % lanes;
+        ranked kept    = first[0];
+#pragma unroll
+        for (int j = 1; j < groups; ++j) {
+          kept = turn == j ? first[j] : kept;
+        }
+        const i64 number = at / group + turn * (32 / lanes) + lane / lanes;
+        if (turn < groups && number * group < num_items) {
+          firsts[number] = order::Out(static_cast<bits>(kept));
+        }
+      }
+    }
+  };
+  struct cupar_top_k_first_of_few : first_of<4, 1> {};
+  struct cupar_top_k_first_of_many : first_of<32, 2> {};
+
+  // Puts so many groups together. The last of all may lack items: what is there in their place comes last.
+  struct cupar_top_k_gather : kernel<group_threads> {
+    static __device__ __forceinline__ void run(const bits* keys, bits* gathered, grouped from, i64 groups,
+                                               i64 num_items) {
+      constexpr int loads = 4;
+      join_stream();
+      const i64 total = groups << from.shift, step = i64{gridDim.x} * group_threads;
+      for (i64 at = i64{blockIdx.x} * group_threads + threadIdx.x; at < total; at += loads * step) {
+        bits own[loads];
+#pragma unroll
+        for (int i = 0; i < loads; ++i) {
+          const i64 place = at + i * step, item = place < total ? from[place] : num_items;
+          own[i] = item < num_items ? keys[item] : order::Out(static_cast<bits>(last_ranked));
+        }
+#pragma unroll
+        for (int i = 0; i < loads; ++i) {
+          if (at + i * step < total) {
+            gathered[at + i * step] = own[i];
+          }
+        }
+      }
+    }
+  };
+
+  static constexpr auto facts = facts_of(
+      block_threads, tile, 32 * warp_items, sizeof(tiled_segment), sizeof(bits), sizeof(top_word),
+      digit_threads, tile_items, sizeof(long_segment), cuda::std::is_same_v<start_offsets_in_t, row_starts>);
 };
 }  // namespace cupar
