@@ -83,15 +83,77 @@ def test_every_name_of_cuda_compute_is_there():
     assert public <= first
 
 
-def test_every_header_of_cub_is_there():
+def section(name, behind):
+    text = PAGE.read_text()
+    return text[text.index(f"\n## {name}\n") : text.index(f"\n## {behind}\n")]
+
+
+def first_cells(name, behind):
+    """Return the code in the first cells of a section's tables."""
+    own = section(name, behind)
+    return [CODE.findall(cells[0]) for _, cells in rows() if f"\n| {cells[0]} | {cells[1]} |" in own]
+
+
+def headers(pattern):
     from cupar._compile import toolchain
 
-    text = PAGE.read_text()
-    section = text[text.index("## CUB") : text.index("## Thrust")].lower()
-    headers = [path.stem for path in toolchain.include_folders()[0].glob("cub/device/device_*.cuh")]
-    assert len(headers) > 15
-    for each in headers:
-        assert f"`{each.replace('_', '')}" in section, each
+    found = sorted(toolchain.include_folders()[0].glob(pattern))
+    assert found, pattern
+    return {path.stem: re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.DOTALL) for path in found}
+
+
+def test_every_name_of_cub_is_there():
+    known = set()
+    for codes in first_cells("CUB", "Thrust"):
+        scope = ""
+        for code in codes:
+            scope = code.rpartition("::")[0] or scope
+            known.add(f"{scope}::{code.rpartition('::')[2]}")
+    wanted = set()
+    for text in headers("cub/device/device_*.cuh").values():
+        cls = re.search(r"^struct (Device\w+)", text, re.MULTILINE)[1]
+        names = set(re.findall(r"\bstatic\s[^;{}()=]*?\s([A-Z]\w+)\s*\(", text))
+        wanted |= {f"{cls}::{name}" for name in names if not re.fullmatch(r"GetName|\w+NoNVTX", name)}
+    assert len(wanted) > 60
+    assert wanted - known == set()
+
+
+def test_every_name_of_thrust_is_there():
+    known = {code for codes in first_cells("Thrust", "numba") for code in codes}
+    algorithms = set()
+    for name, text in headers("thrust/*.h").items():
+        own = set(re.findall(r"\b(\w+)\(\s*const thrust::detail::execution_policy_base", text))
+        algorithms |= own
+        assert own or name in known or name in ("zip_function", "swap"), name
+    assert len(algorithms) > 60
+    assert algorithms - known == set()
+    assert set(headers("thrust/iterator/*.h")) - known == set()
+
+
+def test_what_is_not_there_has_a_reason():
+    for name, behind in (("CUB", "Thrust"), ("Thrust", "numba"), ("Arrays in, arrays out", "PyTorch")):
+        own = section(name, behind)
+        for line, cells in rows():
+            if f"\n| {cells[0]} | {cells[1]} |" in own and cells[0] not in ("CUB", "Thrust", "PyTorch"):
+                assert CODE.findall(cells[1]) or cells[1].startswith("no, because "), line
+
+
+def test_every_function_of_arrays_has_its_counterparts():
+    import inspect
+
+    own = section("Arrays in, arrays out", "PyTorch")
+    functions = {name for name in cupar.arrays.__all__ if inspect.isfunction(getattr(cupar.arrays, name))}
+    assert functions - set(re.findall(r"`arrays\.(\w+)`", own)) == set()
+
+
+def test_counterparts_are_those_of_the_libraries():
+    import numpy as np
+
+    own = section("Arrays in, arrays out", "PyTorch")
+    of_cupy = set(re.findall(r"`cupy\.(\w+)`", own)) - {"ElementwiseKernel", "ReductionKernel"}
+    assert [name for name in of_cupy if not hasattr(np, name)] == []
+    torch = pytest.importorskip("torch")
+    assert [name for name in re.findall(r"`torch\.(\w+)`", own) if not hasattr(torch, name)] == []
 
 
 def test_names_of_cupar_are_there():
