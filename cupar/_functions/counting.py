@@ -13,6 +13,7 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import Op, OpKind
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
+from ..sort import SortOrder, radix_sort
 from . import operators
 from .axes import INT64, Layout, columns, constant, indices
 from .calls import Operand, Work, enter
@@ -34,21 +35,44 @@ _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # bins
 
 
+def _id(s: Any) -> Any:
+    """Return an id; the number of ids if it is none of them, which is sorted behind all."""
+    return s[0] if 0 <= s[0] < s[1] else s[1]
+
+
+def by_id(work: Work, ids: Any, size: int, number: int, values: Any) -> tuple[Any, Any, Any]:
+    """Return values in the order of their ids, and where each id from 0 to ``number - 1`` begins and ends.
+
+    Others are behind them. Sorted are only the bits that ids from 0 to `number` have.
+    """
+    narrow = number < 2**31 - 1
+    dtype, bits = np.dtype(np.int32 if narrow else np.int64), number.bit_length()
+    known = TransformIterator(ZipIterator(cast(ids, INT64), constant(number)), _id, INT64)
+    keys, ordered = work.kept(known, size, dtype), work.temporary(size, dtype)
+    moved = work.temporary(size, values.dtype)
+    if size:
+        arrays = keys, ordered, values, moved
+        work.run(radix_sort(*arrays, SortOrder.ASCENDING), *arrays, size, 0, bits)
+    wanted = CountingIterator(dtype.type(0))
+    start, end = (work.temporary(number, INT64) for _ in range(2))
+    for search, each in ((lower_bound, start), (upper_bound, end)):
+        algorithm = search(ordered, wanted, each, values_sorted=True)
+        work.run(algorithm, ordered, size, wanted, number, each)
+    return moved, start, end
+
+
+_MOVED = 8  # bytes of an item that is sorted itself; of others, their places are
+
+
 def segments(
     work: Work, items: Any, ids: Any, size: int, out: Any, number: int, op: Any, h_init: Any
 ) -> None:
     """Combine the items of each id from 0 to ``number - 1``; others are left out."""
-    dtype = ids.dtype if ids.dtype.kind in "iu" and np.iinfo(ids.dtype).max >= number else INT64
-    layout = Layout(1, size, 1)
-    keys = work.kept(cast(ids, dtype), size)
-    ordered, places = sorted_rows(work, keys, layout, False, None, positions(work, layout))
-    wanted = CountingIterator(dtype.type(0))
-    offsets = [work.temporary(number, INT64) for _ in range(2)]
-    for search, each in zip((lower_bound, upper_bound), offsets, strict=True):
-        algorithm = search(ordered, wanted, each, values_sorted=True)
-        work.run(algorithm, ordered, size, wanted, number, each)
-    taken = PermutationIterator(items, places)
-    start, end = offsets
+    if items.dtype.itemsize <= _MOVED and items.dtype.names is None:
+        taken, start, end = by_id(work, ids, size, number, work.kept(items, size))
+    else:
+        places, start, end = by_id(work, ids, size, number, positions(work, Layout(1, size, 1)))
+        taken = PermutationIterator(items, places)
     reduction = segmented_reduce(taken, out, start, end, op, h_init)
     work.run(reduction, taken, out, number, start, end, h_init)
 

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import structs
-from .._functions.axes import INT64, Layout, axis_of, columns, constant, indices, layout_of
+from .._functions.axes import INT64, axis_of, columns, constant, indices, layout_of
 from .._functions.calls import Operand
-from .._functions.counting import _bin_of, counted, edges_of
+from .._functions.counting import _bin_of, by_id, counted, edges_of, segments
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
 from .._functions.values import accumulated, cast, casting, initial
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
-from ..search import lower_bound, upper_bound
+from ..search import upper_bound
 from ..segmented import segmented_reduce
 from .partition import Factors, rows
 from .primitive import Function, call
@@ -238,36 +238,30 @@ def _sums(work: Recorder, x: Operand, ids: Operand, number: int, batch: int) -> 
     if not out.size:
         return [out]
     place = CountingIterator(np.int64(0))
-    wide = ZipIterator(cast(ids.items, INT64), place, *_constants(max(ids.shape[batch], 1), number))
-    kind = INT64 if total > 2**31 - 2 else _INT32
-    keys = work.kept(TransformIterator(wide, _key, INT64), size, kind)
-    values = work.kept(cast(place, kind), size)
-    ordered, places = sorted_rows(work, keys, Layout(1, size, 1), False, None, values)
-    offsets = [work.temporary(total, INT64) for _ in range(2)]
-    wanted = CountingIterator(kind.type(0))
-    for search, each in zip((lower_bound, upper_bound), offsets, strict=True):
-        algorithm = search(ordered, wanted, each, values_sorted=True)
-        work.run(algorithm, ordered, size, wanted, total, each)
+    keys: Any = ids.items
+    if batch:
+        wide = ZipIterator(cast(ids.items, INT64), place, *_constants(max(ids.shape[batch], 1), number))
+        keys = TransformIterator(wide, _key, INT64)
     within = accumulated(x.dtype)
-    items, written = cast(x.items, within), casting(out.items, within)
+    items, written, zero = cast(x.items, within), casting(out.items, within), initial("init", 0, within)
     if inner == 1:
-        taken, ends = PermutationIterator(items, places), offsets
-    else:  # column by column: the items of one have the order of the ids
-        row = PermutationIterator(places, indices(_wrapped, size))
-        of = TransformIterator(ZipIterator(cast(row, INT64), place, *_constants(size, inner)), _item, INT64)
-        taken = PermutationIterator(items, of)
-        written = PermutationIterator(written, indices(_result, total, inner))
-        ends = [
-            TransformIterator(
-                ZipIterator(
-                    PermutationIterator(each, indices(_wrapped, total)), place, *_constants(total, size)
-                ),
-                _offset,
-                INT64,
-            )
-            for each in offsets
-        ]
-    zero = initial("init", 0, within)
+        segments(work, items, keys, size, written, total, OpKind.PLUS, zero)
+        return [out]
+    kind = INT64 if total > 2**31 - 2 else _INT32
+    places, *offsets = by_id(work, keys, size, total, work.kept(cast(place, kind), size))
+    # Column by column: the items of one have the order of the ids.
+    row = PermutationIterator(places, indices(_wrapped, size))
+    of = TransformIterator(ZipIterator(cast(row, INT64), place, *_constants(size, inner)), _item, INT64)
+    taken = PermutationIterator(items, of)
+    written = PermutationIterator(written, indices(_result, total, inner))
+    ends = [
+        TransformIterator(
+            ZipIterator(PermutationIterator(each, indices(_wrapped, total)), place, *_constants(total, size)),
+            _offset,
+            INT64,
+        )
+        for each in offsets
+    ]
     sums = segmented_reduce(taken, written, ends[0], ends[1], OpKind.PLUS, zero)
     work.run(sums, taken, written, total * inner, *ends, zero)
     return [out]

@@ -362,3 +362,19 @@ def test_ctrl_c_leaves_functions_as_they_were(ctrl_c):
 
     work()
     assert each_interrupt(work, check) > 100
+
+
+def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
+    sorts = []
+
+    def run(self, algorithm, *given, **named):
+        if algorithm._spec.algorithm == "radix_sort":
+            sorts.append((given[2].dtype, given[5:]))
+        return ran(self, algorithm, *given, **named)
+
+    ran = Work.run
+    monkeypatch.setattr(Work, "run", run)
+    ids = np.array([4, -1, 5, 4, 2**40], np.int64)
+    found = arrays.segment_reduce(np.arange(5, dtype=np.float32), ids, num_segments=5)
+    assert found.tolist() == [0, 0, 0, 0, 3]
+    assert sorts == [(np.float32, (0, 3))]  # items themselves, by 3 bits
