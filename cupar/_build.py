@@ -115,13 +115,13 @@ def link(
         family = spec.kind._family
         assert family is not None
         cubin = _link(spec, template, operators)
-        facts = dict(zip(family.facts, _facts(cubin, operators), strict=False))
-        return image.Image(facts, cubin).dumps(), len(cubin)
+        properties = dict(zip(family.properties, _properties(cubin, operators), strict=False))
+        return image.Image(properties, cubin).dumps(), len(cubin)
 
 
-def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]:
+def _properties(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]:
     try:
-        return image.facts_of(cubin)
+        return image.properties_of(cubin)
     except image.DamagedError as error:
         finished = [code.name for codes in operators.values() for code in codes if isinstance(code, Linkable)]
         if not finished:
@@ -142,8 +142,8 @@ def kernel(spec: Specialisation, links: Sequence[Code], seconds: Seconds) -> tup
         names = [f"{own} ({each.name})" if isinstance(each, Linkable) else own for each in parts]
         callers = {each.symbol: [own] for each in op.externals}
         cubin = nvjitlink.link(parts, spec.cc, names, callers, options)
-        facts = {"cooperative": int(made.is_cooperative or _waits_for_grid(parts, spec.cc, options))}
-        return image.Image(facts, cubin).dumps(), len(cubin)
+        properties = {"cooperative": int(made.is_cooperative or _waits_for_grid(parts, spec.cc, options))}
+        return image.Image(properties, cubin).dumps(), len(cubin)
 
 
 def kernel_parts(

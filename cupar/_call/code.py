@@ -10,7 +10,7 @@ from typing import Any
 from .._base import fork
 from .._base.words import OFF
 from .._device import driver, storage
-from .._device.kernels import Executable, Library, device_facts
+from .._device.kernels import Executable, Library, device_properties
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan, Properties
 from .._kernels.image import Image
@@ -81,7 +81,7 @@ class Loaded:
         subject = f"loading the code of {subject} for sm_{spec.cc}"
         self._library = library = Library(image.cubin, [*kernels], subject)
         with library.kept():
-            found = Properties({**image.facts, **device_facts(context.device)}, library.occupancy)
+            found = Properties({**image.properties, **device_properties(context.device)}, library.occupancy)
             self.properties: Properties = found
             self.shape_names: Any = family.names
             self.plan: Plan

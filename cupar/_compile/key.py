@@ -115,7 +115,7 @@ def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
         "entry": "policy",
         "algorithm": family.tunable.name,
         "card": card.part(),
-        "types": dict(family.tunable.facts(spec)),
+        "types": dict(family.tunable.scope(spec)),
         "versions": {**versions, "cupar's kernels": headers.digest(family.source_of(spec.with_policy("")))},
     }
 

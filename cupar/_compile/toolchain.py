@@ -412,7 +412,7 @@ PLAIN_LINK_OPTIONS = ("-lto",)
 
 # CUB's headers define hundreds of constants that no kernel uses: dropping them shrinks a cubin to a third.
 # Kernels go through ptxas on several cores (15 % of a link on two); tried with CUDA 13 alone.
-LINK_OPTIONS = ("-lto", "-optimize-unused-variables", "-variables-used=cupar_facts")
+LINK_OPTIONS = ("-lto", "-optimize-unused-variables", "-variables-used=cupar_properties")
 LINK_OPTIONS_OF_13 = ("-Xptxas=--split-compile=0",)
 
 

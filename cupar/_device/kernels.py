@@ -62,7 +62,7 @@ class _EdgeData(ctypes.Structure):
 _PROGRAMMATIC_EDGE = _EdgeData(from_port=1, type=1)
 
 
-def device_facts(device: driver.Device) -> dict[str, int]:
+def device_properties(device: driver.Device) -> dict[str, int]:
     """Return what plans depend on of a device."""
     numbers = {"sms": _SMS, "shared_memory": _SHARED_PER_BLOCK_OPTIN}
     return {name: driver.attribute(device.ordinal, number) for name, number in numbers.items()}
@@ -79,7 +79,7 @@ class Library:
         )
         self.functions: dict[str, c_void_p] = {}
         with self.kept():
-            optin = device_facts(driver.current_device())["shared_memory"]
+            optin = device_properties(driver.current_device())["shared_memory"]
             for symbol in kernels:
                 self.functions[symbol] = self._prepared(symbol, optin)
 

@@ -26,7 +26,7 @@ from .._cpu.calls import CpuAlgorithm
 from .._cpu.code import fault_code
 from .._cpu.plans import Part, is_gathered, is_numpys, plan
 from .._device import driver
-from .._device.kernels import device_facts
+from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
 from .._functions.libraries import Library
 from .._launch.chain import dimensions, number
@@ -262,7 +262,7 @@ class Render:
         head: dict[str, Any] = {"device": "cpu"}
         if not self.on_cpu and self.functions:
             card = driver.current_device()
-            head = {"device": {"cc": card.cc, **device_facts(card)}}
+            head = {"device": {"cc": card.cc, **device_properties(card)}}
         return json.dumps({**head, "functions": self.functions}, separators=(",", ":"))
 
     def _function(self, *described: Any) -> int:

@@ -22,7 +22,7 @@ from .._cpu.calls import run
 from .._cpu.code import HostCode
 from .._cpu.plans import Part, Schedule
 from .._device import driver
-from .._device.kernels import Library, device_facts
+from .._device.kernels import Library, device_properties
 from .._kernels.image import Image
 from .._store import settings
 from .layout import PART
@@ -61,7 +61,7 @@ def functions(builds: str) -> list[int]:
     found = json.loads(builds)
     if found["device"] != "cpu" and found["functions"]:
         device = driver.current_device()
-        here = {"cc": device.cc, **device_facts(device)}
+        here = {"cc": device.cc, **device_properties(device)}
         if here != found["device"]:
             raise WrongDeviceError(
                 f"it was compiled for a GPU with {_shown(found['device'])}, and this one has {_shown(here)}: "
@@ -71,8 +71,8 @@ def functions(builds: str) -> list[int]:
     return [makers[kind](*described) for kind, *described in found["functions"]]
 
 
-def _shown(facts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items())
+def _shown(properties: dict[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in properties.items())
 
 
 def _payload(key: str, algorithm: str) -> bytes:
@@ -101,7 +101,7 @@ def _kernel(key: str, algorithm: str, symbol: str) -> int:
         with driver.relaxed_capture_mode():
             library = _libraries[context.number, key] = Library(image.cubin, [], subject)
     if symbol not in library.functions:
-        optin = device_facts(context.device)["shared_memory"]
+        optin = device_properties(context.device)["shared_memory"]
         with driver.relaxed_capture_mode():
             library.functions[symbol] = library._prepared(symbol, optin)
     return library.functions[symbol].value or 0

@@ -74,7 +74,7 @@ def _log_width(columns: int) -> int:
     return min(bits(columns - 1), 5)
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
     return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
@@ -203,7 +203,7 @@ def _scan_fits(spec: Specialisation, policy: policies.ColumnScan) -> bool:
     return policy.split_warps * 32 * size * (2 + looked_at) <= _MOST_SHARED
 
 
-_SCAN_TUNABLE = Tunable("column scan", policies.ColumnScan, _scan_default, _facts_of, _scan_space, _scan_fits)
+_SCAN_TUNABLE = Tunable("column scan", policies.ColumnScan, _scan_default, _scope, _scan_space, _scan_fits)
 
 COLUMN_SCAN = Family(
     "columns/column_scan.cuh",
@@ -295,7 +295,7 @@ _REDUCE_TUNABLE = Tunable(
     "column reduce",
     policies.ColumnReduce,
     lambda spec: policies.COLUMN_REDUCE.get(spec.cc),
-    _facts_of,
+    _scope,
     lambda spec: {"threads": (64, 128, 256, 512), "bytes": (16, 32, 64, 96, 128)},
 )
 

@@ -81,11 +81,11 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
         nbytes = buffers * items * sum(sizes(spec)) + 2 * 2 * items  # tiles, and places of two tiles
         return is_word and rows * width <= 32 and items < 1 << 16 and nbytes <= _MOST_SHARED[is_bulk(spec)]
 
-    def facts(spec: Specialisation) -> dict[str, str]:
+    def scope(spec: Specialisation) -> dict[str, str]:
         classes = {name: operator_class(op) for name, op in spec.operators}
         return {"algorithm": algorithm, **types(spec), **classes}
 
-    return Tunable("compact", Compact, default, facts, space, fits)
+    return Tunable("compact", Compact, default, scope, space, fits)
 
 
 def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *columns: Argument) -> str:

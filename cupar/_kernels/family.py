@@ -6,8 +6,8 @@ launch, one after another, each with the numbers that its grids and parameters a
 the bytes of temporary storage that this needs. So what a call does is known before it is made, without a
 GPU, and the code that launches knows no algorithm.
 
-A plan's facts are made by a planner, once code is loaded: of the integers that a build holds, which are
-called facts in C++ and by `Family.facts`, and of the device's. `Properties` has both.
+A plan's facts are made by a planner, once code is loaded: of the integers that a build holds, its properties
+(`Family.properties`, and ``properties`` in C++), and of the device's. `Properties` has both.
 
 CPython runs plans, and numba compiles them as they stand, for host code that it compiles. So plans, and what
 they call, keep to what means the same to both:
@@ -119,9 +119,11 @@ class Launch:
 
     kernel: str  # its symbol, extern "C" in the source
     grid: str | int  # blocks: a number of the plan, or always the same
-    block: str | int  # threads in each: one of the family's facts, or always the same
+    block: str | int  # threads in each: one of the family's properties, or always the same
     parameters: tuple[Parameter, ...]
-    shared: str | int = 0  # bytes of dynamic shared memory: a number of the plan, a fact, or always the same
+    shared: str | int = (
+        0  # bytes of dynamic shared memory: a number of the plan, a property, or always the same
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Shape:
 
 
 class Properties(dict[str, int]):
-    """The integers of which planners make facts: the build's, by `Family.facts`, and the device's.
+    """The integers of which planners make facts: the build's, by `Family.properties`, and the device's.
 
     Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared
     memory that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic
@@ -155,8 +157,8 @@ class Family:
     source : str or callable
         The file of its kernels in ``cuh/``, or what takes the specialisation and returns it. A file
         ``x/y.cuh`` has the class template ``cupar::y_kernels``.
-    facts : tuple of str
-        Names for the integers of ``facts`` in the class template, in order: a build holds them.
+    properties : tuple of str
+        Names for the integers of ``properties`` in the class template, in order: a build holds them.
     names : tuple of str
         Names of all shapes that there may be, in the order of the numbers by which plans emit them.
     shapes : callable
@@ -174,7 +176,7 @@ class Family:
     """
 
     source: str | Callable[[Specialisation], str]
-    facts: tuple[str, ...]
+    properties: tuple[str, ...]
     names: tuple[str, ...]
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
     planner: Callable[[Properties], tuple[Plan, Any]]

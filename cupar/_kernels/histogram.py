@@ -263,11 +263,11 @@ def _fits(spec: Specialisation, policy: policies.Histogram) -> bool:
     return policy.threads * policy.resident <= 2048
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "levels": str(_level_dtype(spec))}
 
 
-_TUNABLE = Tunable("histogram", policies.Histogram, _default, _facts_of, _space, _fits)
+_TUNABLE = Tunable("histogram", policies.Histogram, _default, _scope, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

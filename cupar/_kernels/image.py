@@ -1,4 +1,4 @@
-"""A build as it is kept: the GPU code, and the facts about it that plans are made of."""
+"""A build as it is kept: the GPU code, and its properties, integers of which planners make properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from .._base.data import dataclass
 
 _MAGIC = b"CUPARIMG"
-FACTS = "cupar_facts"
+PROPERTIES = "cupar_properties"
 
 
 class DamagedError(ValueError):
@@ -18,31 +18,31 @@ class DamagedError(ValueError):
 class Image:
     """GPU code, an ELF file, with the integers that its family's plans need."""
 
-    facts: dict[str, int]
+    properties: dict[str, int]
     cubin: bytes
 
     def dumps(self) -> bytes:
         """Return it as bytes."""
-        header = " ".join(f"{name}={value}" for name, value in self.facts.items()).encode()
+        header = " ".join(f"{name}={value}" for name, value in self.properties.items()).encode()
         return _MAGIC + struct.pack("<I", len(header)) + header + self.cubin
 
     @staticmethod
     def loads(data: bytes) -> Image:
         """Return what was stored; raise DamagedError if it is not an image."""
-        facts, at = _head(data)
+        properties, at = _head(data)
         cubin = data[at:]
         if not cubin.startswith(b"\x7fELF"):
             raise DamagedError("no image of a build")
-        return Image(facts, cubin)
+        return Image(properties, cubin)
 
 
-def facts_in(data: bytes) -> dict[str, int]:
-    """Return the facts of a stored image; raise DamagedError if it is not one."""
+def properties_in(data: bytes) -> dict[str, int]:
+    """Return the properties of a stored image; raise DamagedError if it is not one."""
     return _head(data)[0]
 
 
 def _head(data: bytes) -> tuple[dict[str, int], int]:
-    """Return the facts, and where the GPU code begins."""
+    """Return the properties, and where the GPU code begins."""
     if not data.startswith(_MAGIC) or len(data) < 12:
         raise DamagedError("no image of a build")
     (length,) = struct.unpack_from("<I", data, 8)
@@ -53,7 +53,7 @@ def _head(data: bytes) -> tuple[dict[str, int], int]:
         raise DamagedError(f"no image of a build: {error}") from None
 
 
-def facts_of(cubin: bytes) -> tuple[int, ...]:
+def properties_of(cubin: bytes) -> tuple[int, ...]:
     """Return the integers that a family put into the code; raise DamagedError if they are not there.
 
     They are read from the ELF file: by its table of symbols, in the section that the symbol is of.
@@ -63,9 +63,9 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
     try:
         elf = Elf(cubin)
         for symbol in elf.symbols():
-            if symbol.name == FACTS:
+            if symbol.name == PROPERTIES:
                 place = elf.sections[symbol.section].at + symbol.value
                 return struct.unpack_from(f"<{symbol.size // 4}i", cubin, place)
     except NOT_ELF as error:
         raise DamagedError(f"no GPU code: {error}") from None
-    raise DamagedError(f"the code does not hold {FACTS}")
+    raise DamagedError(f"the code does not hold {PROPERTIES}")

@@ -100,11 +100,11 @@ def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
     return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("merge sort", policies.Tile, _default, _facts_of, _space, _fits)
+_TUNABLE = Tunable("merge sort", policies.Tile, _default, _scope, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

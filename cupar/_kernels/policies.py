@@ -58,20 +58,20 @@ class Table(Generic[P]):
             k: v for each in measured for k, v in each.rows.items()
         }
 
-    def find(self, cc: int, *facts: int | str) -> P | None:
+    def find(self, cc: int, *scope: int | str) -> P | None:
         """Return the policy for a compute capability, as in 90; None if CUB's selector decides."""
         found = EVERY
         for each, *of in self.rows:
-            if tuple(of) == facts and type(each) is int and each // 10 == cc // 10 and found < each <= cc:
+            if tuple(of) == scope and type(each) is int and each // 10 == cc // 10 and found < each <= cc:
                 found = each
-        row = self.rows.get((found, *facts))
+        row = self.rows.get((found, *scope))
         return None if row is None else row.policy
 
-    def get(self, cc: int, *facts: int | str) -> P:
+    def get(self, cc: int, *scope: int | str) -> P:
         """Return the policy for a compute capability, which `EVERY` has; KeyError if there is none."""
-        found = self.find(cc, *facts)
+        found = self.find(cc, *scope)
         if found is None:
-            raise KeyError((cc, *facts))
+            raise KeyError((cc, *scope))
         return found
 
 

@@ -99,7 +99,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"threads": (128, 256, 512), "rows": (1, 2, 4, 8)}
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     op, order = spec.operators[0][1], "combined" if _is_stable(spec) else "in any order"
     order = "of the items" if _is_ordered(spec) else order
     return {
@@ -110,7 +110,7 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
     }
 
 
-_TUNABLE = Tunable("reduce", policies.Reduce, _default, _facts_of, _space)
+_TUNABLE = Tunable("reduce", policies.Reduce, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:

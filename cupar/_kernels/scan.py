@@ -152,12 +152,12 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"warps": (4, 6, 8, 10), "nbytes": sizes, "slots": (3, 4, 5, 6, 8)}
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
     return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
-_TUNABLE = Tunable("scan", policies.Staged, staged_policy, _facts_of, _space)
+_TUNABLE = Tunable("scan", policies.Staged, staged_policy, _scope, _space)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

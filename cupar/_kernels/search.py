@@ -98,12 +98,12 @@ def _fits(spec: Specialisation, policy: policies.Search) -> bool:
     return is_small and policy.fanout * spec.arguments[0].value.itemsize <= 256
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     order = "sorted" if spec.option("values_sorted") else "in any order"
     return {**types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("search", policies.Search, _default, _facts_of, _space, _fits)
+_TUNABLE = Tunable("search", policies.Search, _default, _scope, _space, _fits)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

@@ -117,7 +117,7 @@ def _fits(spec: Specialisation, policy: policies.SegmentedSort) -> bool:
     )
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     names = {each.name for each in spec.arguments}
     return {
         **types(spec, "d_in_keys", "d_in_values"),
@@ -125,7 +125,7 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
     }
 
 
-_TUNABLE = Tunable("segmented sort", policies.SegmentedSort, _default, _facts_of, _space, _fits)
+_TUNABLE = Tunable("segmented sort", policies.SegmentedSort, _default, _scope, _space, _fits)
 
 
 def _smallest_team(spec: Specialisation) -> int:

@@ -19,7 +19,7 @@ from .._ir.operator import Operator
 from .._ir.source import node_structs
 from ..operators import OpKind
 from .family import Family, InPlace, Parameter
-from .image import FACTS
+from .image import PROPERTIES
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -57,7 +57,7 @@ def source(family: Family, spec: Specialisation) -> str:
     code.append(f"using kernels = cupar::{file.rpartition('/')[2].removesuffix('.cuh')}_kernels<traits>;")
     launches = {each.kernel: each for shape in family.shapes(spec).values() for each in shape.launches}
     code += [_entry(name, launch.parameters) for name, launch in sorted(launches.items())]
-    code.append(f'extern "C" __device__ const auto {FACTS} = kernels::facts;\n')
+    code.append(f'extern "C" __device__ const auto {PROPERTIES} = kernels::properties;\n')
     # In the global namespace, as the functions that are left to the linker are.
     return _prefix(file) + cpp.END_OF_HEADERS + cpp.unit("\n".join(each for each in code if each), headers)
 

@@ -53,11 +53,11 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _facts_of(spec: Specialisation) -> dict[str, str]:
+def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("transform", policies.Tiles, _default, _facts_of, _space)
+_TUNABLE = Tunable("transform", policies.Tiles, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -43,7 +43,7 @@ class Tunable(Generic[P]):
         A named tuple of integers, by the names that the C++ is given.
     default : callable
         Takes the specialisation; returns the policy of cupar's tables, None where CUB's selector decides.
-    facts : callable
+    scope : callable
         Takes the specialisation; returns what tells for which others a measured policy is, too: types, the
         class of the operator, and whatever else makes a difference; each as text.
     space : callable
@@ -56,7 +56,7 @@ class Tunable(Generic[P]):
     name: str
     policy: type[P]
     default: Callable[[Specialisation], P | None]
-    facts: Callable[[Specialisation], Mapping[str, str]]
+    scope: Callable[[Specialisation], Mapping[str, str]]
     space: Callable[[Specialisation], Space] = _nothing
     fits: Callable[[Specialisation, P], bool] = _anything
 
@@ -121,7 +121,7 @@ def write(policy: tuple[Any, ...]) -> str:
 
 
 def types(spec: Specialisation, *names: str) -> dict[str, str]:
-    """Return facts: the type of each argument of such a name that there is, and whether it is an array."""
+    """Return a part of a scope: types of the arguments with these names, and whether they are arrays."""
     return {
         each.name: f"{'' if each.is_pointer else 'iterator of '}{type_text(each.value)}"
         for each in spec.arguments

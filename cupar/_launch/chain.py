@@ -213,7 +213,7 @@ class Chain:
     ----------
     shape : Shape
     values : Values
-    facts : mapping of str to int
+    properties : mapping of str to int
         Of the build, for blocks and shared memory.
     functions : mapping of str to c_void_p
         The kernels' handles by their symbols.
@@ -227,7 +227,7 @@ class Chain:
         self,
         shape: Shape,
         values: Values,
-        facts: Mapping[str, int],
+        properties: Mapping[str, int],
         functions: Mapping[str, c_void_p],
         overlaps: bool = False,
         name: str = "",
@@ -237,7 +237,7 @@ class Chain:
         self._values = values
         self._launches: list[tuple[Launch, Packing, c_void_p, Any]] = [
             (each, _packed(each, values), functions[each.kernel], each.block)
-            for each in (_with_facts(launch, facts, shape.numbers) for launch in shape.launches)
+            for each in (_resolved(launch, properties, shape.numbers) for launch in shape.launches)
         ]
 
     def buffers(self) -> list[LaunchBuffer]:
@@ -360,12 +360,12 @@ def executable_of(chains: Sequence[Chain]) -> Executable:
     return Executable([each.params for each in kept], all(each.overlaps for each in chains))
 
 
-def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]) -> Launch:
+def _resolved(launch: Launch, properties: Mapping[str, int], numbers: Sequence[str]) -> Launch:
     """Return a launch whose block is an int, and its dynamic shared memory an int or a plan's number."""
     shared, block = launch.shared, launch.block
     if isinstance(shared, str) and shared not in numbers:
-        shared = facts[shared]
-    return replace(launch, shared=shared, block=facts[block] if isinstance(block, str) else block)
+        shared = properties[shared]
+    return replace(launch, shared=shared, block=properties[block] if isinstance(block, str) else block)
 
 
 class LaunchBuffer:

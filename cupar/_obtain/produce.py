@@ -133,11 +133,11 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     if found is not None:
         source = "cupar" if spec.option("policy") is None else "tuned"
         return Policy({name: int(value) for name, value in found._asdict().items()}, source)
-    facts: dict[str, int] = {}
+    properties: dict[str, int] = {}
     with suppress(image.DamagedError):  # loading it reports that
-        facts = image.facts_in(blob)
-    names = ("threads", "items", *(("ahead_threads", "ahead_tile") if facts.get("ahead_tile") else ()))
-    return Policy({name: facts[name] for name in names if name in facts}, "CUB")
+        properties = image.properties_in(blob)
+    names = ("threads", "items", *(("ahead_threads", "ahead_tile") if properties.get("ahead_tile") else ()))
+    return Policy({name: properties[name] for name in names if name in properties}, "CUB")
 
 
 def _shown(spec: Specialisation, code: Code) -> Artifacts:

@@ -1,7 +1,7 @@
 """Policies that were measured on a kind of card (``cupar tune``), as entries of the cache.
 
 Such an entry is small: a policy, and what it was measured with. Its key holds the kind of card, what the
-family says that a policy depends on (`Tunable.facts`), and the kernels' source, for a policy of other kernels
+family says that a policy depends on (`Tunable.scope`), and the kernels' source, for a policy of other kernels
 says nothing of these. It lies where builds lie, and travels with them. A build for the device at hand asks
 for it before its own key is made, so a policy makes another build and no build is ever stale; builds for a
 compute capability alone (``cc=``) have the default policies, because the card is not known.
@@ -30,7 +30,7 @@ from .._store import settings
 from .._store.entry import Entry
 from .._store.settings import signing_key
 
-_known: dict[Any, str] = {}  # policies as text by device, name and facts; empty: no policy
+_known: dict[Any, str] = {}  # policies as text by device, name and scope; empty: no policy
 
 
 def applied(spec: Specialisation, device: driver.Device | None) -> Specialisation:
@@ -39,7 +39,7 @@ def applied(spec: Specialisation, device: driver.Device | None) -> Specialisatio
     tunable = None if family is None else family.tunable
     if device is None or tunable is None or spec.option("policy") is not None or is_off():
         return spec
-    asked = device, tunable.name, *tunable.facts(spec).items()
+    asked = device, tunable.name, *tunable.scope(spec).items()
     found = _known.get(asked)
     if found is None:
         found = _known[asked] = _look(spec, card_of(device))

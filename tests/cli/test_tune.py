@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support.gpu import CARD, FACTS
+from support.gpu import CARD, PROPERTIES
 from support.timed_gpu import timed_gpu
 
 import cupar
@@ -14,7 +14,7 @@ from cupar._cli.main import main
 from cupar._kernels import policies
 from cupar._tune import session
 
-THE_CARD = f"{CARD} (sm_90, {FACTS['sms']} SMs)"
+THE_CARD = f"{CARD} (sm_90, {PROPERTIES['sms']} SMs)"
 TRANSFORM = ["tune", "unary_transform", "float32", "--items", "4096"]
 
 
@@ -51,7 +51,7 @@ def test_the_best_is_kept_and_used(quick, gpu, capfd, tmp_path):
     text = run(capfd, *TRANSFORM, "--json", "--plot", str(tmp_path / "tuned.png")).out
     document = json.loads(text)
     (found,) = document["results"]
-    assert document["card"] == {"name": CARD, "cc": 90, "multiprocessors": FACTS["sms"]}
+    assert document["card"] == {"name": CARD, "cc": 90, "multiprocessors": PROPERTIES["sms"]}
     assert (found["algorithm"], len(found["tried"])) == ("unary_transform", 3)
     assert found["policy"] == quick[1]._asdict()
     assert found["default"] == policies.TRANSFORM.get(90)._asdict()

@@ -294,7 +294,7 @@ def compiled(plan):
 
 def both_ways(family, given):
     """Return what gives the plan of a problem as CPython has it, and what does as numba compiles it."""
-    properties = Properties(dict.fromkeys(family.facts, 0), occupancy)
+    properties = Properties(dict.fromkeys(family.properties, 0), occupancy)
     properties.update(sms=SMS, shared_memory=232448, **given)
     plan, facts = family.planner(properties)
     native = compiled(plan)

@@ -33,7 +33,7 @@ def compiled(function):
 
 
 def waits(overload):
-    return bool(Image.loads(overload._code._blob).facts["cooperative"])
+    return bool(Image.loads(overload._code._blob).properties["cooperative"])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from support.plans import Plan, planned
 
 import cupar
 from cupar import OpKind
-from cupar._kernels.image import facts_of
+from cupar._kernels.image import properties_of
 from cupar._kernels.merge import MERGE, Ranges
 
 CC = 90
@@ -66,7 +66,7 @@ def first_field(a, b):
 )
 def test_a_tile_is_cubs_or_as_large_as_shared_memory_allows(keys, items, cc, tile):
     built = merge(keys, items, first_field if isinstance(keys, np.dtype) else OpKind.LESS, cc)
-    facts = facts_of(built.cubin())
+    facts = properties_of(built.cubin())
     assert facts[1] == tile and facts[0] in (512, tile)
 
 

@@ -23,10 +23,10 @@ TABLES = {name: each for name, each in vars(policies).items() if isinstance(each
 # --- Tables ----------------------------------------------------------------------------------------------
 
 
-def chosen(*rows, facts=(4,)):
+def chosen(*rows, scope=(4,)):
     """Return by card which row of a table it gets: policies here say which capability they are of."""
     table = Table(Measured("A GPU", "2026-01-01", "a problem", {(cc, *of): cc for cc, *of in rows}))
-    found = {cc: table.find(cc, *facts) for cc in CARDS}
+    found = {cc: table.find(cc, *scope) for cc in CARDS}
     return {cc: row for cc, row in found.items() if row is not None}
 
 
@@ -42,7 +42,7 @@ def test_a_row_is_for_cards_of_its_major_version_from_it_on():
 def test_rows_of_other_problems_say_nothing():
     assert chosen((80, 4), (86, 8)) == {cc: 80 for cc in CARDS if cc // 10 == 8}
     assert chosen((80, 4, "c")) == {}
-    assert chosen((80, 4), (80, 4, "c"), facts=(4, "c")) == {cc: 80 for cc in CARDS if cc // 10 == 8}
+    assert chosen((80, 4), (80, 4, "c"), scope=(4, "c")) == {cc: 80 for cc in CARDS if cc // 10 == 8}
 
 
 def test_a_row_for_every_card_is_for_those_without_their_own():
@@ -138,7 +138,7 @@ OPTIN = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 @pytest.mark.parametrize("cc", OPTIN)
 def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
     scan = cupar.inclusive_scan("f8", "f8", cupar.OpKind.PLUS, cc=cc)
-    facts, n, sms = Image.loads(scan._code._blob).facts, 1 << 28, 84
+    facts, n, sms = Image.loads(scan._code._blob).properties, 1 << 28, 84
     assert {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
     given = {**facts, "sms": sms, "shared_memory": OPTIN[cc]}
     shape, nbytes, numbers = planned(SCAN, given, lambda _, __, size: int(size <= OPTIN[cc]))(n)

@@ -95,9 +95,9 @@ def test_scans_of_90_have_one_tier():
     assert cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS, cc=90).build.tier == "fast"
 
 
-def test_the_facts_are_those_of_the_code():
+def test_the_properties_are_those_of_the_code():
     scan = cupar.inclusive_scan("f4", "f4", lambda a, b: a + b, cc=90)
-    facts = Image.loads(scan._code._blob).facts
+    facts = Image.loads(scan._code._blob).properties
     assert facts == STAGED
     assert b"cupar_scan_tiles" in scan.cubin()
 
@@ -106,6 +106,6 @@ def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
     f4 = np.dtype("f4")
     items, written, op = gradient_scan(f4, f4, f4, f4, f4, Layout(1, 16, 1), False)
     scan = cupar.inclusive_scan(items, written, op, None, cc=90)
-    facts = Image.loads(scan._code._blob).facts
+    facts = Image.loads(scan._code._blob).properties
     assert (facts["arrays"], facts["item"]) == (3, 12) and facts["ahead_tile"] > 0
     assert not spills_or_calls(scan, tmp_path)

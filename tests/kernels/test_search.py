@@ -12,7 +12,7 @@ from cupar import OpKind
 from cupar._compile import python_to_ltoir
 from cupar._kernels import policies
 from cupar._kernels.family import Number
-from cupar._kernels.image import facts_of
+from cupar._kernels.image import properties_of
 from cupar._kernels.search import SEARCH
 
 CC = 90
@@ -42,8 +42,8 @@ def before(a, b):
 # --- Plans -----------------------------------------------------------------------------------------------
 
 
-def test_facts_have_names():
-    assert tuple(FLOATS) == SEARCH.facts
+def test_properties_have_names():
+    assert tuple(FLOATS) == SEARCH.properties
 
 
 @pytest.mark.parametrize("values_sorted", [0, 1])
@@ -153,7 +153,7 @@ def test_builds_hold_the_kernels_of_their_shapes(items, options, wanted, tmp_pat
         launch.kernel for each in found.values() for launch in each.launches
     }
     assert spills_or_calls(search, tmp_path) == []
-    facts = dict(zip(SEARCH.facts, facts_of(search.cubin()), strict=True))
+    facts = dict(zip(SEARCH.properties, properties_of(search.cubin()), strict=True))
     assert facts["item_size"] == dtype.itemsize
     assert facts["values_sorted"] == bool(options)
     assert bool(facts["fanout"]) == (dtype.itemsize <= 16)

@@ -19,7 +19,11 @@ NAME = "cupar_segmented_merge_sort_"
 
 def planner(threads=THREADS, items=ITEMS, key=4, value=4):
     build = (threads, items, 24, key, value)
-    facts = {**dict(zip(SEGMENTED_MERGE_SORT.facts, build, strict=True)), "sms": SMS, "shared_memory": 232448}
+    facts = {
+        **dict(zip(SEGMENTED_MERGE_SORT.properties, build, strict=True)),
+        "sms": SMS,
+        "shared_memory": 232448,
+    }
     return planned(SEGMENTED_MERGE_SORT, facts, lambda *_: RUNNING)
 
 

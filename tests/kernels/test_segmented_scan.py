@@ -8,7 +8,7 @@ import pytest
 from support.plans import planned
 
 import cupar
-from cupar._kernels.image import Image, facts_of
+from cupar._kernels.image import Image, properties_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import Segments
 
@@ -212,7 +212,7 @@ def test_what_is_staged_spills_nothing():
     scan = cupar.inclusive_segmented_scan(
         d_in, d_out, op=lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), cc=90
     )
-    resources, facts = scan.build.resources(), Image.loads(scan._code._blob).facts
+    resources, facts = scan.build.resources(), Image.loads(scan._code._blob).properties
     found = resources["cupar_segmented_scan_staged"]
     assert (found.local, facts["staged_tile"] > 0) == (0, True) and facts["staged_shared"] <= 227 << 10
     # A block has rows of 8,192 in registers, and two such blocks fit.
@@ -276,7 +276,7 @@ def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
     d_out = "f8" if d_in == "u1" else d_in  # results of another size have a place of their own
     op = (lambda a, b: b) if d_in in (B3, L3) else PLUS
     built = cupar.inclusive_segmented_scan(d_in, d_out, "i8", "i8", op, cc=cc)
-    facts = dict(zip(SEGMENTED_SCAN.facts, facts_of(built.cubin()), strict=True))
+    facts = dict(zip(SEGMENTED_SCAN.properties, properties_of(built.cubin()), strict=True))
     chunk, shared = facts["chunk_items"], facts["chunk_shared"]
     given, results = (np.dtype(getattr(each, "dtype", each)).itemsize for each in (d_in, d_out))
     assert shared >= 3 * chunk * given + (chunk * results if given != results else 0)

@@ -30,7 +30,7 @@ TILE = 8192
 
 def planner(team_threads=512, team_items=32, team_bytes=132, tile=TILE, passes=4, key=4, value=0):
     build = (256, team_threads, team_items, team_bytes, 512, tile, passes, 32, key, value, 128)
-    facts = {**dict(zip(SEGMENTED_SORT.facts, build, strict=True)), "sms": SMS, "shared_memory": 232448}
+    facts = {**dict(zip(SEGMENTED_SORT.properties, build, strict=True)), "sms": SMS, "shared_memory": 232448}
     return planned(SEGMENTED_SORT, facts, lambda *_: RUNNING)
 
 
@@ -203,6 +203,6 @@ def test_wrong_rows_and_counts_are_named(specified):
 def test_teams_fit_into_the_shared_memory_of_a_card(cc, most):
     """Words of 16 bytes; 8.8 has as little as 8.6 (CUB's arch_traits.h)."""
     sort = cupar.segmented_sort("f8", "f8", "f8", "f8", "i8", "i8", UP, cc=cc)
-    facts = Image.loads(sort._code._blob).facts
+    facts = Image.loads(sort._code._blob).properties
     needed = facts["team_threads"] * facts["team_bytes"]
     assert needed <= most << 10 < 2 * needed

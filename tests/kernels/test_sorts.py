@@ -20,7 +20,7 @@ DEVICE = {"sms": 132, "shared_memory": 232448}
 
 
 def facts(family, *build):
-    return {**dict(zip(family.facts, build, strict=True)), **DEVICE}
+    return {**dict(zip(family.properties, build, strict=True)), **DEVICE}
 
 
 def steps(plan):

@@ -18,7 +18,7 @@ NAMES = ("few", "warp", "block")
 
 
 def planner(key=4, word=8):
-    facts = dict(zip(TOP_K.facts, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32, 1), strict=True))
+    facts = dict(zip(TOP_K.properties, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32, 1), strict=True))
     return planned(TOP_K, {**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: RUNNING)
 
 

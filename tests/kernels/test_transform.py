@@ -70,7 +70,7 @@ def test_vectors_are_as_wide_as_the_largest_items_allow(d_in, d_out, facts):
     built = cupar.unary_transform(d_in, d_out, operator, cc=CC)
     from cupar._kernels.image import Image
 
-    found = Image.loads(built._code._blob).facts
+    found = Image.loads(built._code._blob).properties
     assert (found["items"], found["rows"]) == facts
     assert built.build.cubin_size < 20_000
 

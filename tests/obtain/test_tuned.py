@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from support.common import DeviceArray
-from support.gpu import CARD, FACTS, pretended
+from support.gpu import CARD, PROPERTIES, pretended
 
 import cupar
 from cupar import _cache
@@ -17,7 +17,7 @@ from cupar._kernels.family import Family
 from cupar._kernels.transform import TRANSFORM
 from cupar._obtain import call_sites, obtain, tuned
 
-HERE = Card(CARD, 90, FACTS["sms"])
+HERE = Card(CARD, 90, PROPERTIES["sms"])
 BETTER = policies.Tiles(128, 64, 4)
 A, B = DeviceArray(1 << 20, 1 << 30, "<f4"), DeviceArray(1 << 16, 1 << 30, "<f4")
 
@@ -98,7 +98,7 @@ def test_the_key_tells_the_policy(gpu):
 
 
 @pytest.mark.parametrize(
-    "card", [Card("NVIDIA H100 80GB HBM3", 90, 132), Card(CARD, 90, 16), Card(CARD, 100, FACTS["sms"])]
+    "card", [Card("NVIDIA H100 80GB HBM3", 90, 132), Card(CARD, 90, 16), Card(CARD, 100, PROPERTIES["sms"])]
 )
 def test_never_on_another_kind_of_card(gpu, card):
     keep(asked_of(cupar.unary_transform, "f4", "f4", cupar.OpKind.NEGATE), card=card)
@@ -170,7 +170,7 @@ def test_it_travels_in_a_bundle(gpu, tmp_path, monkeypatch):
     assert (found.build.key, found.build.origin) == (made.build.key, "disk")
     kinds = {info.entry: info for info in cupar.cache.entries()}
     assert kinds["policy"].key == key
-    assert kinds["policy"].meta["card"] == f"{CARD} (sm_90, {FACTS['sms']} SMs)"
+    assert kinds["policy"].meta["card"] == f"{CARD} (sm_90, {PROPERTIES['sms']} SMs)"
 
 
 class Store(dict):
@@ -335,8 +335,8 @@ def test_text_that_is_no_policy():
             TRANSFORM.tunable.read(text)
 
 
-def test_facts_are_text():
+def test_scopes_are_text():
     for spec in specs():
-        facts = spec.kind._family.tunable.facts(spec)
-        assert all(isinstance(value, str) for value in facts.values())
+        scope = spec.kind._family.tunable.scope(spec)
+        assert all(isinstance(value, str) for value in scope.values())
         assert json.loads(json.dumps(policy_parts(spec, HERE))) == policy_parts(spec, HERE)

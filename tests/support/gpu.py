@@ -14,7 +14,7 @@ from cupar._device import driver, storage
 from cupar._device.card import Card
 from cupar._obtain import tuned
 
-FACTS = {"sms": 132, "shared_memory": 232448}  # of an H200
+PROPERTIES = {"sms": 132, "shared_memory": 232448}  # of an H200
 CARD = "NVIDIA H200"
 
 
@@ -129,13 +129,13 @@ def pretended(monkeypatch, cc=90):
         cuGraphRetainUserObject=gpu.retain,
     )
     monkeypatch.setattr(driver, "library", lambda: library)
-    monkeypatch.setattr(tuned, "card_of", lambda device: Card(CARD, device.cc, FACTS["sms"]))
+    monkeypatch.setattr(tuned, "card_of", lambda device: Card(CARD, device.cc, PROPERTIES["sms"]))
     tuned.forget()
     monkeypatch.setattr(driver, "in_background", nullcontext)
     monkeypatch.setattr(driver, "check", check)
     monkeypatch.setattr(driver, "stream_number", lambda stream: stream)
     monkeypatch.setattr(code, "Library", gpu.library)
-    monkeypatch.setattr(code, "device_facts", lambda device: FACTS)
+    monkeypatch.setattr(code, "device_properties", lambda device: PROPERTIES)
     for each in (code, bound):
         monkeypatch.setattr(each, "executable_of", gpu.executable)
     monkeypatch.setattr(storage.Memory, "trim", lambda self: None)

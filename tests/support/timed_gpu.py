@@ -3,7 +3,7 @@
 import ctypes
 from itertools import count
 
-from support.gpu import CARD, FACTS, pretended
+from support.gpu import CARD, PROPERTIES, pretended
 
 from cupar._device import driver, storage
 from cupar._device.card import Card
@@ -82,7 +82,7 @@ def timed_gpu(monkeypatch, cc=90):
     for name in dir(memory):
         if name.startswith("cu"):
             setattr(library, name, getattr(memory, name))
-    monkeypatch.setattr(session, "card_of", lambda device: Card(CARD, cc, FACTS["sms"]))
+    monkeypatch.setattr(session, "card_of", lambda device: Card(CARD, cc, PROPERTIES["sms"]))
     monkeypatch.setattr(storage, "allocate", lambda nbytes, stream: 1 << 30)
     monkeypatch.setattr(storage, "free_or_retire", lambda *given: None)
     monkeypatch.setattr(storage.Workspace, "grow", lambda self, nbytes: True)

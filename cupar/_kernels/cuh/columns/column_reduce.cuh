@@ -123,6 +123,7 @@ struct column_reduce_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(Traits::policy_threads, rows, may_stack, sizeof(accum_t), has_init);
+  static constexpr auto properties =
+      properties_of(Traits::policy_threads, rows, may_stack, sizeof(accum_t), has_init);
 };
 }  // namespace cupar

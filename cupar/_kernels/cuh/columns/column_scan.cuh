@@ -271,9 +271,9 @@ struct column_scan_kernels {
   struct cupar_column_scan_init : zero<u64> {};
 
   // Kernels that are left out are launched by nobody; a graph is made for them, too.
-  static constexpr auto facts =
-      facts_of(Traits::policy_threads, tall_warps > 0 ? 32 * tall_warps : 32, tall_warps > 0 ? tall_rows : 0,
-               split_warps > 0 ? 32 * split_warps : 32, split_warps > 0 ? split_rows : 0, sizeof(known_t),
-               Traits::policy_many);
+  static constexpr auto properties =
+      properties_of(Traits::policy_threads, tall_warps > 0 ? 32 * tall_warps : 32,
+                    tall_warps > 0 ? tall_rows : 0, split_warps > 0 ? 32 * split_warps : 32,
+                    split_warps > 0 ? split_rows : 0, sizeof(known_t), Traits::policy_many);
 };
 }  // namespace cupar

@@ -35,7 +35,7 @@ struct fact_list {
   int fact[count];
 };
 template <class... Values>
-constexpr fact_list<sizeof...(Values)> facts_of(Values... values) {
+constexpr fact_list<sizeof...(Values)> properties_of(Values... values) {
   return {{static_cast<int>(values)...}};
 }
 

@@ -55,7 +55,7 @@ struct partition_kernels : compaction<Traits> {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, tile_items, base::template memory_bytes<column_t, no_column>);
+  static constexpr auto properties =
+      properties_of(threads, tile_items, base::template memory_bytes<column_t, no_column>);
 };
 }  // namespace cupar

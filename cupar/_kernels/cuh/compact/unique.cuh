@@ -65,6 +65,7 @@ struct unique_kernels : compaction<Traits> {
     }
   };
 
-  static constexpr auto facts = facts_of(threads, tile_items, base::template memory_bytes<keys_t, items_t>);
+  static constexpr auto properties =
+      properties_of(threads, tile_items, base::template memory_bytes<keys_t, items_t>);
 };
 }  // namespace cupar

@@ -339,7 +339,8 @@ struct histogram_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(threads, vector_items, is_spread, sizeof(sample_t),
-                                         cuda::std::is_signed_v<sample_t>, narrow_bits, has_float_levels);
+  static constexpr auto properties =
+      properties_of(threads, vector_items, is_spread, sizeof(sample_t), cuda::std::is_signed_v<sample_t>,
+                    narrow_bits, has_float_levels);
 };
 }  // namespace cupar

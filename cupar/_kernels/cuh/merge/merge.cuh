@@ -89,6 +89,6 @@ struct merge_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(agent::threads_per_block, agent::items_per_tile);
+  static constexpr auto properties = properties_of(agent::threads_per_block, agent::items_per_tile);
 };
 }  // namespace cupar

@@ -134,7 +134,8 @@ struct merge_sort_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(policy::value.threads_per_block, policy::value.items_per_thread,
-                                         sizeof(key), has_items ? sizeof(item) : 0);
+  static constexpr auto properties =
+      properties_of(policy::value.threads_per_block, policy::value.items_per_thread, sizeof(key),
+                    has_items ? sizeof(item) : 0);
 };
 }  // namespace cupar

@@ -258,7 +258,7 @@ struct radix_sort_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(
+  static constexpr auto properties = properties_of(
       narrow::tile.threads_per_block, narrow::tile.items_per_thread, narrow::count.threads_per_block,
       narrow::count.items_per_thread, narrow::digit.threads_per_block, narrow::digit.items_per_thread,
       wide::count.threads_per_block, wide::count.items_per_thread, wide::digit.threads_per_block,

@@ -367,7 +367,7 @@ struct reduce_kernels {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, items, rows, small_rows, large_threads, large_items, sizeof(accum_t));
+  static constexpr auto properties =
+      properties_of(threads, items, rows, small_rows, large_threads, large_items, sizeof(accum_t));
 };
 }  // namespace cupar

@@ -51,8 +51,8 @@ struct run_length_encode_kernels : run_reduction<Traits> {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, tile_items, buffers* base::template buffer_bytes<keys_t, ones>,
-               sizeof(typename run_states<accum_t>::state_t));
+  static constexpr auto properties =
+      properties_of(threads, tile_items, buffers* base::template buffer_bytes<keys_t, ones>,
+                    sizeof(typename run_states<accum_t>::state_t));
 };
 }  // namespace cupar

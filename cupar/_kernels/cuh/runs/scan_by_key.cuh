@@ -93,8 +93,8 @@ struct scan_by_key_kernels : run_tiles<Traits> {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, tile_items, buffers* base::template buffer_bytes<keys_t, values_t>,
-               sizeof(typename run_states<accum_t>::state_t));
+  static constexpr auto properties =
+      properties_of(threads, tile_items, buffers* base::template buffer_bytes<keys_t, values_t>,
+                    sizeof(typename run_states<accum_t>::state_t));
 };
 }  // namespace cupar

@@ -8,7 +8,7 @@
 //
 // Traits: what `scan_quick.cuh` has; ahead_warps, ahead_items, ahead_states, its policy; 0 warps: what CUB's
 // selector says. Where that says to look back (as for 12.0 before CUDA 13.4, whose compilers get the other
-// kernel wrong), the facts say so, and all problems are done as `scan_quick.cuh` has it.
+// kernel wrong), the properties say so, and all problems are done as `scan_quick.cuh` has it.
 #pragma once
 
 #include <cub/device/dispatch/kernels/kernel_scan.cuh>
@@ -79,7 +79,7 @@ struct scan_fast_kernels : scan_quick_kernels<Traits> {
     }
   };
 
-  static constexpr auto facts = facts_of(
+  static constexpr auto properties = properties_of(
       policy.threads_per_block, policy.items_per_thread, states::description_bytes_per_tile,
       states::payload_bytes_per_tile, target, 1, sizeof(d_in_v), ahead_threads,
       looks_ahead ? ahead_policy.lookahead.tile_size() : 0, sizeof(tile_state), shared_of(1), shared_of(2),

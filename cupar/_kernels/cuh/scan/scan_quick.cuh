@@ -71,7 +71,8 @@ struct scan_quick_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(policy.threads_per_block, policy.items_per_thread,
-                                         states::description_bytes_per_tile, states::payload_bytes_per_tile);
+  static constexpr auto properties =
+      properties_of(policy.threads_per_block, policy.items_per_thread, states::description_bytes_per_tile,
+                    states::payload_bytes_per_tile);
 };
 }  // namespace cupar

@@ -26,7 +26,7 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
     }
   };
 
-  static constexpr auto facts = facts_of(
+  static constexpr auto properties = properties_of(
       base::policy.threads_per_block, base::policy.items_per_thread, base::states::description_bytes_per_tile,
       base::states::payload_bytes_per_tile, target, staged<d_in_t>::count, staged<d_in_t>::item_bytes,
       tiles::threads, tiles::fits ? tiles::tile_items : 0, sizeof(typename tiles::known), tiles::shared);

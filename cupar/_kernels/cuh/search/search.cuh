@@ -528,7 +528,7 @@ struct search_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(sizeof(item_t), values_sorted, each_threads, tile_threads, tile_size,
-                                         staged_size, fanout, tree_threads, top_size);
+  static constexpr auto properties = properties_of(sizeof(item_t), values_sorted, each_threads, tile_threads,
+                                                   tile_size, staged_size, fanout, tree_threads, top_size);
 };
 }  // namespace cupar

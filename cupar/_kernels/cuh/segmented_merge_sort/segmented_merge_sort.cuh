@@ -310,7 +310,7 @@ struct segmented_merge_sort_kernels {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(merge_threads, merge_items, sizeof(long_segment), sizeof(key), has_values ? sizeof(value) : 0);
+  static constexpr auto properties = properties_of(merge_threads, merge_items, sizeof(long_segment),
+                                                   sizeof(key), has_values ? sizeof(value) : 0);
 };
 }  // namespace cupar

@@ -722,8 +722,8 @@ struct segmented_reduce_kernels {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, sizeof(accum_t), sizeof(long_segment), chunk_items,
-               is_array<d_in_t> ? sizeof(d_in_v) : 0, batch_bytes, staged_lanes, warps* stage_bytes);
+  static constexpr auto properties =
+      properties_of(threads, sizeof(accum_t), sizeof(long_segment), chunk_items,
+                    is_array<d_in_t> ? sizeof(d_in_v) : 0, batch_bytes, staged_lanes, warps* stage_bytes);
 };
 }  // namespace cupar

@@ -435,10 +435,10 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
-  static constexpr auto facts =
-      facts_of(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
-               static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
-               staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0, staged_rows::known_size,
-               staged_rows::shared, block_rows::items, block_rows::vectors);
+  static constexpr auto properties =
+      properties_of(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
+                    static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
+                    staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0,
+                    staged_rows::known_size, staged_rows::shared, block_rows::items, block_rows::vectors);
 };
 }  // namespace cupar

@@ -320,8 +320,8 @@ struct segmented_sort_kernels
     }
   };
 
-  static constexpr auto facts =
-      facts_of(group_threads, team_threads, team_items, team_bytes(1), digit_threads, tile_items, passes,
-               sizeof(long_segment), sizeof(bits), has_values ? sizeof(value) : 0, rows_threads);
+  static constexpr auto properties =
+      properties_of(group_threads, team_threads, team_items, team_bytes(1), digit_threads, tile_items, passes,
+                    sizeof(long_segment), sizeof(bits), has_values ? sizeof(value) : 0, rows_threads);
 };
 }  // namespace cupar

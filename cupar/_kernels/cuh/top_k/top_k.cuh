@@ -711,7 +711,7 @@ struct top_k_kernels
     }
   };
 
-  static constexpr auto facts = facts_of(
+  static constexpr auto properties = properties_of(
       block_threads, tile, 32 * warp_items, sizeof(tiled_segment), sizeof(bits), sizeof(top_word),
       digit_threads, tile_items, sizeof(long_segment), cuda::std::is_same_v<start_offsets_in_t, row_starts>);
 };

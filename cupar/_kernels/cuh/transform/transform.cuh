@@ -123,6 +123,6 @@ struct transform_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(threads, items, rows, inputs_t::bytes);
+  static constexpr auto properties = properties_of(threads, items, rows, inputs_t::bytes);
 };
 }  // namespace cupar
