@@ -17,12 +17,25 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-_NAMES = {"reductions": "histogram reduce scan top_k", "sorting": "reduce_by_key sort unique"}
+_NAMES = {
+    "named": "all any count_nonzero cumulative_sum max min prod sum unique_counts",
+    "reductions": "histogram reduce scan top_k",
+    "sorting": "reduce_by_key sort unique",
+}
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+    from ._dask.named import all as all
+    from ._dask.named import any as any
+    from ._dask.named import count_nonzero as count_nonzero
+    from ._dask.named import cumulative_sum as cumulative_sum
+    from ._dask.named import max as max
+    from ._dask.named import min as min
+    from ._dask.named import prod as prod
+    from ._dask.named import sum as sum
+    from ._dask.named import unique_counts as unique_counts
     from ._dask.reductions import histogram as histogram
     from ._dask.reductions import reduce as reduce
     from ._dask.reductions import scan as scan

@@ -79,6 +79,21 @@ def reduce(
     >>> int(cdask.reduce(x, lambda a, b: a if abs(a) > abs(b) else b).compute())
     -7
     """
+    return reduced("reduce", x, op, axis, init, keepdims, dtype, commutative)
+
+
+def reduced(
+    called: str,
+    x: da.Array,
+    op: Op,
+    axis: Any,
+    init: Any,
+    keepdims: bool,
+    dtype: Any,
+    commutative: bool = True,
+    needs_items: bool = False,
+) -> da.Array:
+    """Return all items combined, or those along axes. No items are an error of tasks if some are needed."""
     taken("x", x)
     if not commutative and isinstance(axis, tuple):
         raise TypeError("axis: expected an integer or None with commutative=False, got a tuple")
@@ -87,7 +102,8 @@ def reduce(
         x = flat("x", x)
     axes = axes_of(axis, x.ndim)
     moved, value, result, first = _combining(x, op, init, dtype)
-    tasks = Tasks("reduce", [x], moved, first, axes, keepdims, before, value, result, bool(commutative))
+    first = None if needs_items else first
+    tasks = Tasks(called, [x], moved, first, axes, keepdims, before, value, result, bool(commutative))
     kept = [i for i in range(x.ndim) if i not in axes]
     ones = () if not keepdims else tuple(range(before)) if not kept else axes
     results = {}

@@ -166,20 +166,21 @@ def reduce_by_key(
         raise TypeError(
             f"dtype: expected one in which items are combined, as float32, got {structs.text(result)}"
         )
-    moved = shipped("op", op, (result, result), result, on_cpu(x))
-    same = None if equal is None else shipped("equal", equal, (key, key), np.dtype(bool), on_cpu(x))
-    return _runs("reduce_by_key", keys, x, moved, same, key, result)
+    return runs_of("reduce_by_key", keys, x, op, key, result, equal)
 
 
-def _runs(
+def runs_of(
     kind: str,
     keys: da.Array,
     x: da.Array,
-    op: Shipped,
-    equal: Shipped | None,
+    by: Op,
     key: np.dtype[Any],
     value: np.dtype[Any],
+    same: Op | None = None,
 ) -> Runs:
+    """Return the runs of keys whose blocks are as long as those of items."""
+    op = shipped("op", by, (value, value), value, on_cpu(x))
+    equal = None if same is None else shipped("equal", same, (key, key), np.dtype(bool), on_cpu(x))
     tasks = Tasks(kind, [keys, x], op, equal, value)
     blocks = range(keys.npartitions)
     local = [
@@ -231,5 +232,4 @@ def unique(x: da.Array, /) -> da.Array:
     tasks = Tasks("unique", [x])
     results = {(i,): (steps.distinct, (x.name, *index)) for i, index in enumerate(np.ndindex(*x.numblocks))}
     found = sort(tasks.array("blocks", results, ((np.nan,) * len(results),), dtype))
-    first = shipped("op", steps.first, (dtype, dtype), dtype, on_cpu(x))
-    return _runs("unique", found, found, first, None, dtype, dtype).keys
+    return runs_of("unique", found, found, steps.first, dtype, dtype).keys

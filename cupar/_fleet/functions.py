@@ -16,7 +16,7 @@ from .._functions.calls import Operand, Work
 from .._functions.counting import Histogram, edges_of, histogram_of
 from .._functions.selection import Runs
 from .._functions.sorting import TopK
-from .._functions.values import accumulated, cast, casting, dtype_of, initial, summed
+from .._functions.values import accumulated, cast, casting, dtype_of, initial
 from ..iterators import CountingIterator
 from ..operators import Op, OpKind
 from ..sort import SortOrder
@@ -29,13 +29,13 @@ from .group import Group
 from .group import group as group_of
 
 
-def _entered(
+def entered(
     called: str, x: Any, engine: Any, call: Callable[[Work, Operand, Group], Any], name: str = "x"
 ) -> Any:
     """Return what a function makes of a shard, which has one dimension, as arrays of its library."""
     found = group_of(engine)
 
-    def entered() -> Any:
+    def by_library() -> Any:
         library = libraries.of(name, x)
         return device.using(True, inside, library) if library.on_cpu else inside(library)
 
@@ -46,14 +46,14 @@ def _entered(
             raise ValueError(f"{name}: expected a shard of one dimension, got shape {given.shape}")
         return call(work, given, found)
 
-    return found.together(called, entered)
+    return found.together(called, by_library)
 
 
-def _ran(work: Work, made: Any, *arguments: Any) -> Any:
+def ran(work: Work, made: Any, *arguments: Any) -> Any:
     return made.run(*arguments, stream=work.stream)
 
 
-def _cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
+def cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
     """Return as much of results as this rank has kept."""
     own = int(work.host(counts)[0])
     return [each.own[:own] for each in found]
@@ -114,51 +114,36 @@ def reduce(
     >>> int(arrays.reduce(np.array([3, -7, 5]), lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    return _reduced("reduce", x, op, init, commutative, lambda own: own, dtype, group)
 
-
-def _reduced(
-    called: str, x: Any, op: Op, init: Any, commutative: bool, default: Any, dtype: Any, group: Any
-) -> Any:
     def call(work: Work, given: Operand, found: Group) -> Any:
-        result = default(given.dtype) if dtype is None else dtype_of("dtype", dtype)
-        within = accumulated(result)
-        value = operators.identity_of(op, within) if init is None else init
-        if value is None and not any(found.sizes(given.size)):
-            nothing = "x: no shard has items, and neither is there an init, nor a known identity"
-            raise on_all(ValueError(nothing))
-        h_init = None if value is None else initial("init", abs(value) if value == 0 else value, within)
-        out = work.empty((), result)
-        read, written = cast(given.items, within), casting(out.items, within)
-        made = reductions.reduce_into(read, written, op, h_init, commutative=commutative, group=found)
-        _ran(work, made, read, written, given.size, h_init)
-        return out.own
+        result = given.dtype if dtype is None else dtype_of("dtype", dtype)
+        return reduced(work, given, found, op, init, result, commutative)
 
-    return _entered("reduce", x, group, call)
+    return entered("reduce", x, group, call)
 
 
-def sum(x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
-    """Return the sum of all items of an array in shards, on every rank.
-
-    Parameters
-    ----------
-    x, group
-        As for `reduce`.
-    dtype : dtype, optional
-        Of the result; by default that of `x`, but of 64 bits for bool and small integers.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar.distributed import arrays
-    >>> int(arrays.sum(np.array([3, -7, 5])))
-    1
-    """
-    return _reduced("sum", x, OpKind.PLUS, None, True, summed, dtype, group)
+def reduced(
+    work: Work,
+    given: Operand,
+    found: Group,
+    op: Op,
+    init: Any,
+    result: np.dtype[Any],
+    commutative: bool = True,
+    needs_items: bool = False,
+) -> Any:
+    """Return all items of a shard, and of others, combined in a dtype."""
+    within = accumulated(result)
+    value = None if needs_items else operators.identity_of(op, within) if init is None else init
+    if value is None and not any(found.sizes(given.size)):
+        nothing = "x: no shard has items, and neither is there an init, nor a known identity"
+        raise on_all(ValueError("x: no shard has items" if needs_items else nothing))
+    h_init = None if value is None else initial("init", abs(value) if value == 0 else value, within)
+    out = work.empty((), result)
+    read, written = cast(given.items, within), casting(out.items, within)
+    made = reductions.reduce_into(read, written, op, h_init, commutative=commutative, group=found)
+    ran(work, made, read, written, given.size, h_init)
+    return out.own
 
 
 def scan(
@@ -208,24 +193,35 @@ def scan(
 
     def call(work: Work, given: Operand, found: Group) -> Any:
         result = given.dtype if dtype is None else dtype_of("dtype", dtype)
-        within = accumulated(result)
-        value = init
-        if value is None and exclusive:
-            value = operators.identity_of(op, within)
-            if value is None:
-                raise TypeError(
-                    "init: an exclusive scan begins with it, and the operator has no known identity"
-                )
-            value = abs(value) if value == 0 else value
-        h_init = None if value is None else initial("init", value, within)
-        out = work.empty((given.size,), result)
-        read, written = cast(given.items, within), casting(out.items, within)
-        make = scans.exclusive_scan if exclusive else scans.inclusive_scan
-        made = make(read, written, op, h_init, group=found)
-        _ran(work, made, read, written, given.size, h_init)
-        return out.own
+        return scanned(work, given, found, op, init, result, exclusive)
 
-    return _entered("scan", x, group, call)
+    return entered("scan", x, group, call)
+
+
+def scanned(
+    work: Work,
+    given: Operand,
+    found: Group,
+    op: Op,
+    init: Any,
+    result: np.dtype[Any],
+    exclusive: bool = False,
+) -> Any:
+    """Return the prefix scan of a shard, after those before it, in a dtype."""
+    within = accumulated(result)
+    value = init
+    if value is None and exclusive:
+        value = operators.identity_of(op, within)
+        if value is None:
+            raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
+        value = abs(value) if value == 0 else value
+    h_init = None if value is None else initial("init", value, within)
+    out = work.empty((given.size,), result)
+    read, written = cast(given.items, within), casting(out.items, within)
+    make = scans.exclusive_scan if exclusive else scans.inclusive_scan
+    made = make(read, written, op, h_init, group=found)
+    ran(work, made, read, written, given.size, h_init)
+    return out.own
 
 
 # --- Predicates and keys ----------------------------------------------------------------------------------
@@ -256,10 +252,10 @@ def copy_if(x: Any, predicate: Op, /, *, group: Any = None) -> Any:
     def call(work: Work, given: Operand, found: Group) -> Any:
         out, counts = work.empty((given.size,), given.dtype), work.empty((3,), INT64)
         arrays = given.items, out.items, counts.items
-        _ran(work, partition.select(*arrays, predicate, group=found), *arrays, given.size)
-        return _cut(work, counts, out)[0]
+        ran(work, partition.select(*arrays, predicate, group=found), *arrays, given.size)
+        return cut(work, counts, out)[0]
 
-    return _entered("copy_if", x, group, call)
+    return entered("copy_if", x, group, call)
 
 
 def reduce_by_key(
@@ -300,10 +296,10 @@ def reduce_by_key(
         unique, sums = work.empty(given.shape, given.dtype), work.empty(given.shape, values.dtype)
         counts = work.empty((3,), INT64)
         arrays = given.items, unique.items, values.items, sums.items, counts.items
-        _ran(work, runs.reduce_by_key(*arrays, op, equal, group=found), *arrays, given.size)
-        return Runs(*_cut(work, counts, unique, sums))
+        ran(work, runs.reduce_by_key(*arrays, op, equal, group=found), *arrays, given.size)
+        return Runs(*cut(work, counts, unique, sums))
 
-    return _entered("reduce_by_key", keys, group, call, "keys")  # type: ignore[no-any-return]
+    return entered("reduce_by_key", keys, group, call, "keys")  # type: ignore[no-any-return]
 
 
 def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) -> Runs:
@@ -335,10 +331,10 @@ def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) 
         unique, lengths = work.empty(given.shape, given.dtype), work.empty(given.shape, INT64)
         counts = work.empty((3,), INT64)
         arrays = given.items, unique.items, lengths.items, counts.items
-        _ran(work, runs.run_length_encode(*arrays, equal, group=found), *arrays, given.size)
-        return Runs(*_cut(work, counts, unique, lengths))
+        ran(work, runs.run_length_encode(*arrays, equal, group=found), *arrays, given.size)
+        return Runs(*cut(work, counts, unique, lengths))
 
-    return _entered("run_length_encode", x, group, call)  # type: ignore[no-any-return]
+    return entered("run_length_encode", x, group, call)  # type: ignore[no-any-return]
 
 
 def histogram(x: Any, /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram:
@@ -384,13 +380,13 @@ def histogram(x: Any, /, *, bins: Any = 10, range: Any = None, group: Any = None
         found.total(counts.hist.items, None if work.library.on_cpu else work.stream or 0)
         return Histogram(counts.hist.own, counts.edges.own)
 
-    return _entered("histogram", x, group, call)  # type: ignore[no-any-return]
+    return entered("histogram", x, group, call)  # type: ignore[no-any-return]
 
 
 # --- Sorts and searches -----------------------------------------------------------------------------------
 
 
-def _sorted(work: Work, given: Operand, places: Any, descending: bool, less: Any, found: Group) -> Any:
+def in_order(work: Work, given: Operand, places: Any, descending: bool, less: Any, found: Group) -> Any:
     """Return the sorted keys of this rank and, if there are places, those of its keys."""
     out = work.empty(given.shape, given.dtype)
     moved = None if places is None else work.empty(given.shape, INT64)
@@ -399,12 +395,12 @@ def _sorted(work: Work, given: Operand, places: Any, descending: bool, less: Any
         made: Any = sorts.radix_sort(
             given.items, out.items, places, beside, _largest_of(descending), group=found
         )
-        _ran(work, made, given.items, out.items, places, beside, given.size)
+        ran(work, made, given.items, out.items, places, beside, given.size)
     else:
         op = operators.less_of(given.dtype) if less is None else less
         op = operators.swapped(op) if descending else op
         made = sorts.merge_sort(given.items, places, out.items, beside, op, group=found)
-        _ran(work, made, given.items, places, out.items, beside, given.size)
+        ran(work, made, given.items, places, out.items, beside, given.size)
     return out, moved
 
 
@@ -433,9 +429,9 @@ def sort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: 
     """
 
     def call(work: Work, given: Operand, found: Group) -> Any:
-        return _sorted(work, given, None, descending, less, found)[0].own
+        return in_order(work, given, None, descending, less, found)[0].own
 
-    return _entered("sort", x, group, call)
+    return entered("sort", x, group, call)
 
 
 def argsort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None) -> Any:
@@ -460,9 +456,9 @@ def argsort(x: Any, /, *, descending: bool = False, less: Op | None = None, grou
 
     def call(work: Work, given: Operand, found: Group) -> Any:
         places = _places(work, given.size, found)
-        return _sorted(work, given, places, descending, less, found)[1].own
+        return in_order(work, given, places, descending, less, found)[1].own
 
-    return _entered("argsort", x, group, call)
+    return entered("argsort", x, group, call)
 
 
 def _places(work: Work, size: int, found: Group) -> Any:
@@ -502,10 +498,10 @@ def top_k(x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK
         values, where = work.empty((k,), given.dtype), work.empty((k,), INT64)
         places = _places(work, given.size, found)
         arrays = given.items, values.items, places, where.items
-        _ran(work, topk.top_k(*arrays, _largest_of(largest), group=found), *arrays, given.size, k)
+        ran(work, topk.top_k(*arrays, _largest_of(largest), group=found), *arrays, given.size, k)
         return TopK(values.own, where.own)
 
-    return _entered("top_k", x, group, call)  # type: ignore[no-any-return]
+    return entered("top_k", x, group, call)  # type: ignore[no-any-return]
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) -> Any:
@@ -542,7 +538,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) 
         out = work.empty(values.shape, INT64)
         make = search.lower_bound if side == "left" else search.upper_bound
         made = make(given.items, values.items, out.items, group=found)
-        _ran(work, made, given.items, given.size, values.items, values.size, out.items)
+        ran(work, made, given.items, given.size, values.items, values.size, out.items)
         return out.own
 
-    return _entered("searchsorted", x1, group, call, "x1")
+    return entered("searchsorted", x1, group, call, "x1")

@@ -387,20 +387,25 @@ def _place(q: float, length: int, method: str) -> tuple[int, float]:
     return low, 0.5 if method == "midpoint" else part
 
 
-def _quantile(
-    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
-) -> Operand:
+def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return quantiles that are asked for, and whether they are items as they stand."""
     check_kind("quantile", x, "biuf")
     if method not in _METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
     wanted = np.asarray(q)
     if wanted.dtype.kind not in "iuf" or not np.all((wanted >= 0) & (wanted <= 1)):
         raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
+    return wanted, method in ("lower", "higher", "nearest")
+
+
+def _quantile(
+    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
+) -> Operand:
+    wanted, exact = quantiles_of(x, q, method)
     items, _, layout, shape = over_axes(work, x, axis)
     if not layout.length:
         raise ValueError(f"x: a quantile of no items is none, got shape {x.shape}")
     result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
-    exact = method in ("lower", "higher", "nearest")
     out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
     if not layout.rows:
         return out

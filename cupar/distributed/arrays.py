@@ -19,14 +19,34 @@ from .._fleet.functions import (
     scan,
     searchsorted,
     sort,
-    sum,
     top_k,
+)
+from .._fleet.named import (
+    all,
+    any,
+    count_nonzero,
+    cumulative_sum,
+    max,
+    min,
+    prod,
+    quantile,
+    sum,
+    unique_counts,
+    unique_values,
 )
 
 __all__ = [
+    "all",
+    "any",
     "argsort",
     "copy_if",
+    "count_nonzero",
+    "cumulative_sum",
     "histogram",
+    "max",
+    "min",
+    "prod",
+    "quantile",
     "reduce",
     "reduce_by_key",
     "run_length_encode",
@@ -35,6 +55,8 @@ __all__ = [
     "sort",
     "sum",
     "top_k",
+    "unique_counts",
+    "unique_values",
 ]
 
 

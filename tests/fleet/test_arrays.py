@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import ranks
 
+from cupar import arrays as cupar_arrays
 from cupar import distributed
 from cupar.distributed import arrays
 
@@ -67,6 +68,46 @@ def test_what_is_in_shards(on_ranks, whole):
     order = np.argsort(whole & 15, kind="stable")
     assert same(lambda x, group: arrays.argsort(x, less=ranks.low_bits, group=group), order) == SIZES
     same(lambda x, group: arrays.copy_if(x, ranks.is_large, group=group), whole[whole > 25])
+
+
+def test_names_of_reductions(on_ranks, whole):
+    small = (whole - 20).astype("i1")
+    for name in ("sum", "min", "all", "count_nonzero"):
+        for found in on_ranks(lambda x, group, name=name: getattr(arrays, name)(x, group=group), small):
+            expected = getattr(np, name)(small)
+            assert found == expected and found.dtype == np.asarray(expected).dtype
+    gap = np.where(whole == 7, np.nan, whole)
+    assert all(np.isnan(each) for each in on_ranks(lambda x, group: arrays.max(x, group=group), gap))
+    sums = np.concatenate(on_ranks(lambda x, group: arrays.cumulative_sum(x, group=group), small))
+    np.testing.assert_array_equal(sums, np.cumsum(small))
+    assert sums.dtype == np.int64
+    told = on_ranks(lambda x, group: _told(lambda: arrays.min(x[:0], group=group)))
+    assert {*told} == {"ValueError: x: no shard has items"}
+
+
+def test_different_items_and_quantiles(on_ranks, whole):
+    gaps = np.where(whole % 9 == 7, -np.nan, whole * 0.5)
+    gaps[whole == 3] = -0.0
+    for given in (gaps, np.zeros_like(gaps)):
+        expected = cupar_arrays.unique_counts(given)
+        found = np.concatenate(on_ranks(lambda x, group: arrays.unique_values(x, group=group), given))
+        np.testing.assert_array_equal(found, expected.values)
+        values, counts = zip(
+            *on_ranks(lambda x, group: arrays.unique_counts(x, group=group), given), strict=True
+        )
+        np.testing.assert_array_equal(np.concatenate(values), expected.values)
+        np.testing.assert_array_equal(np.concatenate(counts), expected.counts)
+    q = [[0, 0.1], [0.5, 1]]
+    for given in (whole, gaps):
+        for method in ("linear", "nearest"):
+            expected = cupar_arrays.quantile(given, q, method=method)
+            for found in on_ranks(
+                lambda x, group, m=method: arrays.quantile(x, q, method=m, group=group), given
+            ):
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+    told = on_ranks(lambda x, group: _told(lambda: arrays.quantile(x, group.rank / 4, group=group)))
+    assert len({*told}) == 1 and told[0].startswith("ValueError: ranks differ in q: rank 0: 0.0")
 
 
 def test_runs_in_shards(on_ranks):

@@ -157,6 +157,23 @@ def test_dtypes_and_no_items():
         cdask.reduce(empty, filled).compute()
 
 
+def test_names_of_reductions(rng):
+    items = rng.integers(-3, 4, (12, 9)).astype("i1")
+    x = da.from_array(items, chunks=((5, 0, 7), (2, 7)))
+    for name, axis in (("sum", None), ("max", 1), ("any", None), ("count_nonzero", None)):
+        found = getattr(cdask, name)(x, axis=axis, keepdims=True)
+        expected = np.asarray(getattr(np, name)(items, axis=axis, keepdims=True))
+        assert found.dtype == expected.dtype and np.array_equal(found.compute(), expected)
+    assert np.array_equal(cdask.cumulative_sum(x, axis=0).compute(), np.cumsum(items, 0))
+    values, counts = dask.compute(*cdask.unique_counts(x))
+    assert np.array_equal([values, counts], np.unique(items, return_counts=True))
+    with pytest.raises(ValueError, match="no items has no result"):
+        cdask.min(x[:0]).compute()
+    with pytest.raises(TypeError, match="x: max takes real numbers, got complex128"):
+        cdask.max(x.astype(complex))
+    assert cdask.min(x).name != cdask.reduce(x, np.minimum).name
+
+
 # --- Counts, and the first k --------------------------------------------------------------------------------
 
 

@@ -45,6 +45,10 @@ def test_blocks_of_cupy(rng, chunks):
     stable = keys[np.argsort(keys % 4, kind="stable")]
     assert np.array_equal(cdask.sort(k, less=lambda a, b: a % 4 < b % 4).compute().get(), stable)
     assert np.array_equal(cdask.unique(k).compute().get(), np.unique(keys))
+    found, counts = dask.compute(*cdask.unique_counts(k))
+    assert np.array_equal([found.get(), counts.get()], np.unique(keys, return_counts=True))
+    assert cdask.sum(k).compute().get() == keys.sum() and cdask.max(k).compute().get() == keys.max()
+    assert bool(cdask.all(k).compute()) == keys.all()
     runs = cdask.reduce_by_key(k, k)
     assert np.array_equal(runs.keys.compute().get(), np.unique(keys))
     assert np.array_equal(runs.values.compute().get(), [keys[keys == each].sum() for each in np.unique(keys)])
