@@ -13,7 +13,7 @@ from support.fuzz.play import Player
 import cupar
 from cupar._cpu import calls, plans
 
-SECONDS = float(os.environ.get("CUPAR_FUZZ_SECONDS", "8"))
+SECONDS = float(os.environ.get("CUPAR_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "25"))
 
 

@@ -1,6 +1,6 @@
 """Sixteen processes at one directory for some time: builds, hits, prunes and clears, all at the same time.
 
-The builds are fake, the cache is real. ``CUPAR_FAULT_SECONDS`` is how long it takes, 15 by default. The
+The builds are fake, the cache is real. ``CUPAR_FAULT_SECONDS`` is how long it takes, 10 by default. The
 processes are nice: beside other tests they take what these leave.
 """
 
@@ -20,7 +20,7 @@ from cupar._store.disk import Disk
 from cupar._store.entry import Entry
 
 PROCESSES = 16
-SECONDS = float(os.environ.get("CUPAR_FAULT_SECONDS", "15"))
+SECONDS = float(os.environ.get("CUPAR_FAULT_SECONDS", "10"))
 PATIENCE = 300  # for processes that get little of a busy machine
 
 

@@ -282,7 +282,7 @@ print(found.origin, found.entry.payload.decode())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "keep"), [(100, True), (40, False)], ids=["one directory", "none"])
+@pytest.mark.parametrize(("number", "keep"), [(40, True), (20, False)], ids=["one directory", "none"])
 def test_many_processes_with_a_warm_store_build_nothing(server, start, tmp_path, number, keep):
     keys = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(5)]
     with server.client() as client:
@@ -299,7 +299,7 @@ for number in range(5):
     assert found.entry.payload == key.encode() * 1000
 """
     home = {} if keep else {"CUPAR_CACHE": "0"}
-    # A machine with a hundred processes for two cores answers late.
+    # A machine with forty processes for two cores answers late.
     home["CUPAR_SHARED_TIMEOUT"] = "60"
     processes = [start(script, CUPAR_SHARED=server.url, **home) for _ in range(number)]
     (tmp_path / "go").touch()
