@@ -378,13 +378,13 @@ number = _driver.stream_number(handle)
 def nothing(): pass
 """
 _OF_CALL = f"""{_OF_OBJECT}
-call, _ = algorithm._take(0)
-plan, facts = call.loaded.plan, call.loaded.facts
+state, _ = algorithm._take(0)
+plan, facts = state.loaded.plan, state.loaded.facts
 def emit(shape, numbers): pass
-values = call.read((d_in, d_out, n, h_init))
-others = itertools.cycle([call.read(next(turns)) for _ in pairs])
-call.prepare(values)
-numbers = call.numbers
+values = state.read((d_in, d_out, n, h_init))
+others = itertools.cycle([state.read(next(turns)) for _ in pairs])
+state.prepare(values)
+numbers = state.numbers
 """
 _OF_TORCH = f"""{_OF_OBJECT}
 import torch
@@ -398,11 +398,11 @@ PIECES = (
     (
         _OF_CALL,
         {
-            "call.read: pointers, initial value": "call.read((d_in, d_out, n, h_init))",
-            "call.prepare, for another size": "call.prepare(values)",
+            "state.read: pointers, initial value": "state.read((d_in, d_out, n, h_init))",
+            "state.prepare, for another size": "state.prepare(values)",
             "the plan of a size": "plan(facts, n, emit)",
-            "call.enqueue, nothing has changed": "call.enqueue(values, address, numbers, 0)",
-            "call.enqueue, other arrays": "call.enqueue(next(others), address, numbers, 0)",
+            "state.enqueue, nothing has changed": "state.enqueue(values, address, numbers, 0)",
+            "state.enqueue, other arrays": "state.enqueue(next(others), address, numbers, 0)",
         },
     ),
     (
@@ -418,8 +418,8 @@ PIECES = (
             "bind, and close": f"algorithm.bind({_ASKED}).close()",
             "bound.rebind: other arrays": "bound.rebind(*next(turns))",
             "the next ones of some arrays": "next(turns)",
-            "_take and give back, default stream": "call, free = algorithm._take(0); free.append(call)",
-            "_take and give back, a stream": "call, free = algorithm._take(handle); free.append(call)",
+            "_take and give back, default stream": "state, free = algorithm._take(0); free.append(state)",
+            "_take and give back, a stream": "state, free = algorithm._take(handle); free.append(state)",
             "address and size of storage": "_arrays.storage(d_temp)",
             "address of d_in": "_arrays.ADDRESSES[type(d_in)](d_in, dtype, n, False, 'd_in')",
             "d_in.data.ptr": "d_in.data.ptr",

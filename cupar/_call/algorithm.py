@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
@@ -16,25 +18,25 @@ from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
-from .._launch.arguments import completed, signature
+from .._launch.arguments import completed
+from .._launch.code import Code, Loaded
 from .._launch.marshal import reader
+from .._launch.state import LaunchState, Read
 from .built import Build, Built, Pending
-from .call import Call, Read
-from .code import Code, Loaded
 
 if TYPE_CHECKING:
     from .._base.given import Stream
     from .bound import Bound
 
 _CUPY = arrays.CUPY
-_MOST_STREAMS = 64  # of which an algorithm has calls that are free
+_MOST_STREAMS = 64  # of which an algorithm has states that are free
 _SLACK = storage.ALIGNMENT - 1
 _this_thread = driver.this_thread
 
-_Calls = dict[int, list[Call]]
+_States = dict[int, list[LaunchState]]
 
 
-def _no_calls() -> tuple[_Calls, Recent[int, list[Call]], _Calls]:
+def _no_states() -> tuple[_States, Recent[int, list[LaunchState]], _States]:
     return {}, Recent(_MOST_STREAMS), {}
 
 
@@ -121,9 +123,9 @@ class Algorithm:
         self._states = states if any(states) else ()
         # With the quick tier's code, once the fast one took its place: captured graphs may still launch it.
         self._former: Algorithm | None = None
-        # Free calls, in three tables, which `_jit.site` reads, too: for the default stream, by the number of
-        # the context; for another stream, by its number; for any, kernel by kernel, by the context's number.
-        self._free = _no_calls()
+        # Free launch states, in three tables: for the default stream, by the number of the context; for
+        # another stream, by its number; for any, kernel by kernel, by the context's number.
+        self._free = _no_states()
         fork.in_child(self._forget)
         self._source: Built | Pending = source
         if isinstance(source, Built):
@@ -155,7 +157,7 @@ class Algorithm:
         if before.build.origin == "memory":
             built = replace(built, build=replace(built.build, origin="memory", seconds={}))
         self._source = built
-        self._free = _no_calls()  # after that, so that no call with the former code is in it
+        self._free = _no_states()  # after that, so that no state with the former code is in it
 
     @property
     def _code(self) -> Code:
@@ -275,17 +277,19 @@ class Algorithm:
         """Update arguments that change with a call, as double buffers, once it was enqueued or bound."""
 
     def _forget(self) -> None:
-        """Forget calls in a forked process: their buffers and graphs belong to the parent."""
+        """Forget launch states in a forked process: their buffers and graphs belong to the parent."""
         if any(self._free):
             fork.leak(self._free)
-            self._free = _no_calls()
+            self._free = _no_states()
 
     def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
         """Return a function that checks the arguments of a call; see `marshal.reader`."""
-        return reader(self, [*signature(type(self).run).parameters], lend)
+        # By a proxy, not to keep each other alive.
+        problem = self._problem and partial(type(self)._problem, weakref.proxy(self))
+        return reader(self._spec, self._states, problem, lend)
 
-    def _take(self, stream: int, alone: bool = False) -> tuple[Call, list[Call]]:
-        """Return a free call for a stream, and its list; if `alone`, one that launches kernels one by one."""
+    def _take(self, stream: int, alone: bool = False) -> tuple[LaunchState, list[LaunchState]]:
+        """Return a free launch state for a stream, and its list; if `alone`, one without graphs."""
         number = None if alone else driver.stream_number(stream) if stream else 0
         of_default, of_streams, of_any = self._free
         try:
@@ -300,8 +304,8 @@ class Algorithm:
         return self._take_new(stream, number)
 
     @brief
-    def _take_new(self, stream: int, number: int | None) -> tuple[Call, list[Call]]:
-        """Return a new call for a stream, and its list."""
+    def _take_new(self, stream: int, number: int | None) -> tuple[LaunchState, list[LaunchState]]:
+        """Return a new launch state for a stream, and its list."""
         of_default, of_streams, of_any = self._free
         self._check_may_be_called()
         current = driver.current_context()
@@ -310,13 +314,13 @@ class Algorithm:
         if free is None:
             free = (of_any if number is None else of_default).setdefault(current.number, [])
         with driver.relaxed_capture_mode():
-            return self._new_call(current, number, stream), free
+            return self._new_state(current, number, stream), free
 
-    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
-        return Call(self, context, number, stream)
+    def _new_state(self, context: driver.Context, number: int | None, stream: int) -> LaunchState:
+        return LaunchState(self._code.loaded(context), self._reader, context, number, stream)
 
     def _release(self, context: driver.Context) -> None:
-        """Forget calls that are free, in a context and on streams: they give back their graphs."""
+        """Forget free launch states, in a context and on streams: they give back their graphs."""
         for free in [self._free[0].get(context.number, []), *self._free[1].all().values()]:
             storage.taken(free)
 
@@ -339,8 +343,8 @@ class Algorithm:
         """
         if self._source.refusal:
             return
-        call, free = self._take(0)
-        free.append(call)
+        state, free = self._take(0)
+        free.append(state)
 
     @brief
     def bind(self, *arguments: Any, stream: Stream = None, **named: Any) -> Bound:
@@ -383,68 +387,68 @@ class Algorithm:
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else driver.stream_handle(stream)
-        call, free = self._take(handle)
+        state, free = self._take(handle)
         try:
-            read = call.read(arguments)
-            if read[0] != call.problem:
-                call.prepare(read)
+            read = state.read(arguments)
+            if read[0] != state.problem:
+                state.prepare(read)
             # With what aligning may take, and at least a byte, so that an array of that size has an address.
-            needed = call.nbytes + _SLACK if call.nbytes else 1
+            needed = state.nbytes + _SLACK if state.nbytes else 1
             if temp_storage is None:
-                if call.problem is None:
-                    call.take_lent()
+                if state.problem is None:
+                    state.take_lent()
                 return needed
             nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
-                address, nbytes = arrays.storage(temp_storage, call.lend)
-                if call.problem is None:
-                    call.prepare(read)
+                address, nbytes = arrays.storage(temp_storage, state.lend)
+                if state.problem is None:
+                    state.prepare(read)
             if nbytes < needed:
                 if self._former is not None:  # which may have been the one that was asked
                     return self._former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
-            call.enqueue(read, address + _SLACK & ~_SLACK, call.numbers, handle)
+            state.enqueue(read, address + _SLACK & ~_SLACK, state.numbers, handle)
             return nbytes
         finally:
-            free.append(call)
+            free.append(state)
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream."""
         if stream is None:
             handle = 0
             try:  # what `_take` does most of the time, without a call
-                call = (
+                state = (
                     free := self._free[0][-1 if (thread := _this_thread).ask() else thread.number.value]
                 ).pop()
             except (KeyError, IndexError):
-                call, free = self._take(0)
+                state, free = self._take(0)
         else:
             handle = driver.stream_handle(stream)
-            call, free = self._take(handle)
+            state, free = self._take(handle)
         try:
-            read = call.read(arguments)
-            if read[0] != call.problem:
-                call.prepare(read)
-            nbytes = call.nbytes
+            read = state.read(arguments)
+            if read[0] != state.problem:
+                state.prepare(read)
+            nbytes = state.nbytes
             if not nbytes:
-                call.enqueue(read, 0, call.numbers, handle)
+                state.enqueue(read, 0, state.numbers, handle)
                 return
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
-                workspace = call.memory.workspace(handle, call.number) if handle else call.memory.default
+                workspace = state.memory.workspace(handle, state.number) if handle else state.memory.default
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:
                     if nbytes <= workspace.nbytes or workspace.grow(nbytes):
-                        call.enqueue(read, workspace.address, call.numbers, handle)
+                        state.enqueue(read, workspace.address, state.numbers, handle)
                         return
                 finally:
                     workspace.lock.release()
             with storage.temporary_storage(nbytes, handle) as address:
-                call.enqueue(read, address, call.numbers, handle)
+                state.enqueue(read, address, state.numbers, handle)
         finally:
-            free.append(call)
+            free.append(state)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .._base import fork, trace
 from .._device import driver, storage
@@ -14,19 +14,7 @@ from .._device.kernels import Executable
 from .._launch.chain import Chain, Fill, executable_of
 
 if TYPE_CHECKING:
-    from .call import Call
-
-
-class Bindable(Protocol):
-    """An algorithm object, or the overload of a kernel, of which calls are bound."""
-
-    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call: ...
-
-    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]: ...
-
-    def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
-
-    def _enqueued(self, arguments: tuple[Any, ...]) -> None: ...
+    from .._launch.state import LaunchState
 
 
 class Bound:
@@ -47,7 +35,7 @@ class Bound:
     was given as a handle and may be gone, is left to `cupar.release_memory`.
     """
 
-    def __init__(self, algorithm: Bindable, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
+    def __init__(self, algorithm: Any, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
         self._handle = driver.stream_handle(stream)
         self._context = driver.current_context()
@@ -62,11 +50,12 @@ class Bound:
         self._kept: Any = None  # the arrays
         self._is_closed, self._is_traced = False, trace.is_on()
         with driver.relaxed_capture_mode():
-            self._call = self._new_call()
+            self._state = self._new_state()
         self.rebind(*arguments, **named)
 
-    def _new_call(self) -> Call:
-        return self._algorithm._new_call(self._context, None, 0)
+    def _new_state(self) -> LaunchState:
+        made: LaunchState = self._algorithm._new_state(self._context, None, 0)
+        return made
 
     def __call__(self) -> None:
         """Enqueue the call again.
@@ -94,8 +83,8 @@ class Bound:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
             every = algorithm._completed(arguments, named)
-            read = self._call.read(every)
-            lent = self._call.take_lent()
+            read = self._state.read(every)
+            lent = self._state.take_lent()
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
             before, self._kept = self._kept, (self._kept, kept, lent)
             try:
@@ -109,8 +98,8 @@ class Bound:
 
     def _set(self, read: tuple[Any, ...]) -> None:
         """Set the graph's parameters to the arguments that were read."""
-        self._call.prepare(read)
-        needed, held = self._call.nbytes, self._held
+        self._state.prepare(read)
+        needed, held = self._state.nbytes, self._held
         if self._handle and driver.is_captured(self._handle):
             raise ValueError(
                 "stream: it is being captured, and bound calls cannot be: call run within the capture"
@@ -132,10 +121,10 @@ class Bound:
             storage.free_or_retire(old[0], old[1], self._handle)
 
     def _bind_plan(self, read: tuple[Any, ...], address: int) -> None:
-        call, held = self._call, self._held
-        shape = () if call.shape is None else call.shape
-        shapes, numbers = ([shape], [call.numbers]) if isinstance(shape, int) else ([*shape], call.numbers)
-        chains = [call.loaded.chains[call.loaded.shape_names[shape]] for shape in shapes]
+        state, held = self._state, self._held
+        shape = () if state.shape is None else state.shape
+        shapes, numbers = ([shape], [state.numbers]) if isinstance(shape, int) else ([*shape], state.numbers)
+        chains = [state.loaded.chains[state.loaded.shape_names[shape]] for shape in shapes]
         if shapes != self._shapes:
             self._launch, self._shapes, self._fills = _closed, None, []  # until all is done
             if not shapes:
@@ -143,7 +132,7 @@ class Bound:
                 return
             with driver.relaxed_capture_mode():
                 made = executable_of(chains)
-            held.executable, held.loaded = made, call.loaded
+            held.executable, held.loaded = made, state.loaded
             nodes = iter(made.nodes)
             self._fills = [chain.filler(made, nodes) for chain in chains]
             self._executable = made.handle
@@ -162,7 +151,7 @@ class Bound:
         what: list[tuple[Chain, tuple[int, ...]]],
     ) -> Callable[[Any, Any], int]:
         """Return the function that launches, with NVTX ranges and trace lines if these are on."""
-        launch = trace.ranged(launch, self._call.name)
+        launch = trace.ranged(launch, self._state.name)
         if not self._is_traced:
             return launch
 

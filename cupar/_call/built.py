@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._base import device
 from .._base.data import dataclass, field
 from .._ir.specialisation import Specialisation
-from .code import Code
+from .._launch.code import Code
 
 if TYPE_CHECKING:
     from .._kernels.elf import Resources

@@ -22,10 +22,10 @@ from numba.extending import NativeValue, intrinsic, models, register_model, unbo
 from .._base.data import dataclass
 from .._base.generated import define
 from .._call.algorithm import Algorithm
-from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan
+from .._launch.code import Loaded
 from .._launch.words import block, of_chains
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .errors import LaunchError

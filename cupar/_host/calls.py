@@ -1,8 +1,8 @@
 """`run` of an algorithm as compiled code has it, written out for the types of its arguments.
 
-It does what `Algorithm._run` does, but without a `Call`: arguments are checked, and the plan runs twice. The
-first time it emits nothing, and returns the bytes of temporary storage, which come from the pool. The second
-time it launches each shape that it emits, without graphs.
+It does what `Algorithm._run` does, but without a `LaunchState`: arguments are checked, and the plan runs
+twice. The first time it emits nothing, and returns the bytes of temporary storage, which come from the pool.
+The second time it launches each shape that it emits, without graphs.
 """
 
 from __future__ import annotations

@@ -23,7 +23,13 @@ class Kind(Protocol):
 
     _family: Any  # its kernels, a `Family`; None: a base class, of which nothing is built
     _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
-    _uses: Mapping[str, str | int]  # see `Algorithm.__init_subclass__`
+    _uses: Mapping[str, str | int]  # this and the following: see `Algorithm.__init_subclass__`
+    _buffers: Mapping[str, str]
+    _any_order: tuple[str, ...]
+    _rows: str
+    _apart: bool
+    _problem: Any  # a method from arguments to the problem, or None
+    run: Any
 
 
 @dataclass(frozen=True)

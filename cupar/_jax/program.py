@@ -21,7 +21,6 @@ import numpy as np
 
 from .. import structs
 from .._base import device
-from .._call.call import Emitted
 from .._cpu.calls import CpuAlgorithm
 from .._cpu.code import fault_code
 from .._cpu.plans import Part, is_gathered, is_numpys, plan
@@ -30,6 +29,7 @@ from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
 from .._functions.libraries import Library
 from .._launch.chain import dimensions, number
+from .._launch.state import Emitted
 from ..host import View
 from . import resolved
 from .layout import CPU_RECORD, HEAD, SELF, identity

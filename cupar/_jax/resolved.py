@@ -16,7 +16,6 @@ import numpy as np
 
 from .. import _cache, structs
 from .._base import fork
-from .._call.code import Code
 from .._cpu import bit_sorts, offsets
 from .._cpu.calls import run
 from .._cpu.code import HostCode
@@ -24,6 +23,7 @@ from .._cpu.plans import Part, Schedule
 from .._device import driver
 from .._device.kernels import Library, device_properties
 from .._kernels.image import Image
+from .._launch.code import Code
 from .._store import settings
 from .layout import PART
 

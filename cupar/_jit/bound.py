@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._call.bound import Bound
-from .._call.call import Call
 from .._launch.arguments import ordered
+from .._launch.state import LaunchState
 from .site import LaunchSite
 
 
@@ -19,12 +19,12 @@ class BoundKernel(Bound):
         self._site = site
         super().__init__(overload, site.stream, arguments, {})
 
-    def _new_call(self) -> Call:
-        call, config = super()._new_call(), self._site.config
+    def _new_state(self) -> LaunchState:
+        state, config = super()._new_state(), self._site.config
         overload: Any = self._algorithm
-        pack = self._site.packer(overload, call._lent)
-        call.read = lambda arguments: (config, pack(*arguments))
-        return call
+        pack = self._site.packer(overload, state._lent)
+        state.read = lambda arguments: (config, pack(*arguments))
+        return state
 
     def _bind_plan(self, read: Any, address: int) -> None:
         super()._bind_plan(read[1], address)  # the packed arguments

@@ -9,8 +9,6 @@ from typing import Any
 
 from .._base.causes import brief
 from .._call.algorithm import Algorithm
-from .._call.call import Call, Read
-from .._call.code import Loaded
 from .._device import driver
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
@@ -18,7 +16,9 @@ from .._ir.types import Array, Constant, Item, Type, slots
 from .._kernels.family import Emit, Family, Launch, Plan, Properties, Shape
 from .._launch.arguments import ordered
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Values
+from .._launch.code import Loaded
 from .._launch.configuration import Configuration
+from .._launch.state import LaunchState, Read
 from .._launch.tensors import Guard
 from .._obtain.target import parse_cc
 
@@ -167,13 +167,17 @@ class Overload(Algorithm, family=FAMILY, uses={}):
         found: Any = self._code.loaded(driver.current_context())
         return found  # type: ignore[no-any-return]
 
+    def free_states(self, table: int) -> Any:
+        """Return a table of free launch states: of the default stream, of other streams, or of any."""
+        return self._free[table]
+
     def _reader(self, lend: Any) -> Callable[..., Read]:
         return tuple  # never called: launch sites pack arguments themselves, and `BoundKernel` sets its own
 
-    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
-        call = super()._new_call(context, number, stream)
-        call.select(0)
-        return call
+    def _new_state(self, context: driver.Context, number: int | None, stream: int) -> LaunchState:
+        state = super()._new_state(context, number, stream)
+        state.select(0)
+        return state
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         return ordered(

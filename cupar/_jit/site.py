@@ -43,14 +43,14 @@ def made(_numbers, _handle, _other):
 """
 _ENQUEUE = """
 try:
-    call.enqueue(packed, 0, _numbers, _handle)
+    state.enqueue(packed, 0, _numbers, _handle)
 finally:
-    free.append(call)
+    free.append(state)
 {hold}
 """
 _HOLD = "if lent: _hold(lent, _handle)"
 
-# Where a free call is found in `Algorithm._free`: by the number of the current context (-1 if
+# Where a free launch state is found in `Overload.free_states`: by the number of the current context (-1 if
 # unknown) or the stream. For the default stream, another one, and launches without a graph.
 _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
@@ -71,7 +71,7 @@ class LaunchSite:
     Attributes
     ----------
     kind : {"default", "stream", "alone"}
-        Which free calls its launches take: those of the default stream, of another stream, or of any stream,
+        Which free launch states its launches take: those of the default stream, of another one, or of any,
         where a graph cannot have the launch. See `_PLACES`.
     """
 
@@ -103,11 +103,11 @@ class LaunchSite:
         lent: list[Any] = []
         packed = self.packed(overload, arguments, lent)
         numbers = self.config.numbers(overload.loaded.is_cooperative)
-        call, free = overload._take(self.handle, self.kind == "alone")
+        state, free = overload._take(self.handle, self.kind == "alone")
         try:
-            call.enqueue(packed, 0, numbers, self.handle)
+            state.enqueue(packed, 0, numbers, self.handle)
         finally:
-            free.append(call)
+            free.append(state)
         if lent:
             _hold(lent, self.handle)
         _guard_tensors(overload, arguments)
@@ -167,7 +167,7 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
         "_overload": overload,  # which must be there as long as the functions
         "_pack": overload.loaded.pack,
         "_errors": (KeyError, IndexError, struct.error, OverflowError),
-        "_free": overload._free[place],
+        "_free": overload.free_states(place),
         "_number_of": driver.stream_number,
         "_this_thread": driver.this_thread,
         "_tensor": tensor(),
@@ -213,7 +213,7 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
         parameters=given,
         lines=lines,
         items=", ".join(f"v{each}" for each in overload.loaded.names),
-        take=[f"call = (free := _free[{stream}]).pop()"] * is_launch,
+        take=[f"state = (free := _free[{stream}]).pop()"] * is_launch,
         rest=[fill(_ENQUEUE, hold=hold)] if is_launch else [*hold, "return packed"],
     )
 
@@ -238,7 +238,7 @@ def _is_plain(name: str) -> bool:
     )
 
 
-_TAKEN = {"packed", "read", "lent", "call", "free", "thread", "type", "len", "tuple"}
+_TAKEN = {"packed", "read", "lent", "state", "free", "thread", "type", "len", "tuple"}
 
 
 def _hold(lent: list[Any], stream: int) -> None:

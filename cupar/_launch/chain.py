@@ -30,8 +30,8 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Take what `Call.read` returns, or the packed arguments of a user's kernel; the address of the temporary
-# storage; the plan's numbers; and the stream's handle.
+# Take what `LaunchState.read` returns, or the packed arguments of a user's kernel; the address of the
+# temporary storage; the plan's numbers; and the stream's handle.
 Fill = Callable[[Any, int, tuple[Any, ...]], None]
 Enqueue = Callable[[Any, int, tuple[Any, ...], int], None]
 
@@ -49,7 +49,7 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 class Values:
     """The values of a call: a name and a number of bytes for each, in the order of `value_names`.
 
-    An address has 0 bytes here: `Call.read` returns it as an int, and it is packed into 8.
+    An address has 0 bytes here: `LaunchState.read` returns it as an int, and it is packed into 8.
     """
 
     sizes: Mapping[str, int]

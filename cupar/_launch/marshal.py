@@ -6,11 +6,10 @@ waits for that. Everything else is read by functions, which raise if an argument
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
-from .._ir.specialisation import Specialisation
+from .._ir.specialisation import Kind, Specialisation
 from .._ir.types import Array, Scalar, Tuple, Type, slots
-from .arguments import initial_bytes, item_count
+from .arguments import initial_bytes, item_count, signature
 
 State = Callable[[], bytes]
 
@@ -74,23 +73,11 @@ def read({given}):
 """
 
 
-class Caller(Protocol):
-    """The attributes of an algorithm object that `reader` reads; see `Algorithm.__init_subclass__`."""
-
-    _uses: ClassVar[Mapping[str, str | int]]
-    _buffers: ClassVar[Mapping[str, str]]
-    _any_order: ClassVar[tuple[str, ...]]
-    _rows: ClassVar[str]
-    _apart: ClassVar[bool]
-    _problem: ClassVar[Callable[..., Any] | None]
-    _states: Sequence[State | None]
-
-    @property
-    def _spec(self) -> Specialisation: ...
-
-
 def reader(
-    caller: Caller, parameters: Sequence[str], lend: arrays.Lend | None = None
+    spec: Specialisation,
+    states: Sequence[State | None],
+    problem: Callable[..., Any] | None,
+    lend: arrays.Lend | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """Return the function that reads the arguments of an algorithm's calls: ``read(arguments)``.
 
@@ -100,13 +87,15 @@ def reader(
 
     Parameters
     ----------
-    caller : Algorithm
-    parameters : sequence of str
-        Those of `run`, without the stream.
+    spec : Specialisation
+    states : sequence of callable or None
+        Of its operators; empty: none has one.
+    problem : callable or None
+        Takes the arguments, and returns the problem. None: the first count is the problem.
     lend : callable or None
         Called with objects that must live until the call is done. None: `read` takes it behind the arguments.
     """
-    spec, declared = caller._spec, type(caller)
+    declared, parameters = spec.kind, [*signature(spec.kind.run).parameters]
     uses = declared._uses
     names: dict[str, Any] = {
         "_address": arrays.address,
@@ -118,9 +107,11 @@ def reader(
         "_lend": lend,
         "_any_order": declared._any_order,
     }
-    if declared._problem:  # by a proxy, not to keep each other alive
-        names["_problem"] = partial(declared._problem, weakref.proxy(caller))
-    lines, problem = _counts(declared, parameters, {argument.name for argument in spec.arguments}, names)
+    if problem:
+        names["_problem"] = problem
+    lines, found_problem = _counts(
+        declared, parameters, {argument.name for argument in spec.arguments}, names
+    )
     values = []
     alike = f"(_any_order, {', '.join(declared._any_order)})"
     for i, argument in enumerate(spec.arguments):
@@ -149,7 +140,7 @@ def reader(
         if driver.has_several_devices and not spec.is_cpu:
             lines.append(f"_check_memory({array!r}, {value})")
     lines += _overlaps(spec, declared, names)
-    states = caller._states or [None] * len(spec.operators)
+    states = states or [None] * len(spec.operators)
     for i, ((_, op), state) in enumerate(zip(spec.operators, states, strict=True)):
         if op.state_size:
             names[f"_state_{i}"] = state
@@ -159,13 +150,13 @@ def reader(
         lines += _init(spec, names)
         values += ["init"] * (spec.option("init") is not None)
     given = "arguments, _lend=None" if lend is None else "arguments"
-    found = "".join(f"{each}, " for each in [problem, *values])
+    found = "".join(f"{each}, " for each in [found_problem, *values])
     texts: dict[str, Any] = {"given": given, "found": found, "lines": lines}
     return define(f"call of {spec.algorithm}", "read", _READ, names, **texts)  # type: ignore[no-any-return]
 
 
 def _counts(
-    declared: type[Caller], parameters: Sequence[str], built: Collection[str], names: dict[str, Any]
+    declared: type[Kind], parameters: Sequence[str], built: Collection[str], names: dict[str, Any]
 ) -> tuple[list[str], str]:
     """Return the lines that check counts and find the problem, and the variable that the problem is in."""
     lines = [f"{', '.join(parameters)} = arguments"]
@@ -202,7 +193,7 @@ def _counts(
     return lines, "problem" if declared._problem else counts[0]
 
 
-def _overlaps(spec: Specialisation, declared: type[Caller], names: dict[str, Any]) -> list[str]:
+def _overlaps(spec: Specialisation, declared: type[Kind], names: dict[str, Any]) -> list[str]:
     """Return the lines that refuse arrays given twice, where a call does not allow it."""
     lines = []
     known = [(i, each) for i, each in enumerate(spec.arguments) if each.name in declared._uses]

@@ -17,12 +17,12 @@ from .. import _cache
 from .._base import log
 from .._base.device import public, text
 from .._call.built import Artifacts, Build, Built, Policy
-from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels import image
+from .._launch.code import Code
 from .._store.entry import Entry
 from .._store.memory import Memory
 

@@ -9,9 +9,9 @@ from support.common import DeviceArray
 from support.gpu import pretended
 
 import cupar
-from cupar._call.call import Call
 from cupar._device import arrays, driver
 from cupar._device.lent import Lent
+from cupar._launch.state import LaunchState
 
 pytestmark = pytest.mark.usefixtures("older_are_frozen")  # each test collects
 
@@ -173,7 +173,7 @@ def test_storage_at_any_address(gpu, monkeypatch):
     def prepare(call, bound):
         call.nbytes, call.enqueue = 5000, lambda bound, address, numbers, stream: taken.append(address)
 
-    monkeypatch.setattr(Call, "prepare", prepare)
+    monkeypatch.setattr(LaunchState, "prepare", prepare)
     nbytes = total(None, *given)
     assert nbytes == 5255
     for offset in (0, 1, 4, 255, 256):

@@ -9,9 +9,9 @@ from support.common import DeviceArray, context, pretend
 from support.gpu import CARD
 
 import cupar
-from cupar._call import code
 from cupar._device import driver, storage
 from cupar._device.card import Card
+from cupar._launch import code
 from cupar._obtain import tuned
 
 pytestmark = pytest.mark.usefixtures("older_are_frozen")  # each test collects

@@ -269,12 +269,12 @@ def bound(library, monkeypatch):
     """A bound call without a GPU, on stream 7."""
     monkeypatch.setattr(_bound, "executable_of", lambda chains: Graph())
     chain = SimpleNamespace(filler=lambda executable, nodes: lambda *arguments: None)
-    call = SimpleNamespace(bind=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
+    call = SimpleNamespace(read=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
     call.name, call.take_lent = "reduce_into", lambda: ()
     call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}, shape_names=["one"]), 0, ()
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
-    algorithm._new_call = lambda context, number, stream: call
+    algorithm._new_state = lambda context, number, stream: call
     algorithm._completed = lambda arguments, named: arguments
     return _bound.Bound(algorithm, 7, (1000,), {})
 

@@ -10,8 +10,8 @@ import pytest
 from test_launches import spin
 
 import cupar
-from cupar._call import code
 from cupar._device import driver, storage
+from cupar._launch import code
 
 MIB = 1 << 20
 alone = pytest.mark.skipif(

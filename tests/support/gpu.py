@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from support.common import context, pretend
 
 import cupar
-from cupar._call import bound, code
+from cupar._call import bound
 from cupar._device import driver, storage
 from cupar._device.card import Card
+from cupar._launch import code
 from cupar._obtain import tuned
 
 PROPERTIES = {"sms": 132, "shared_memory": 232448}  # of an H200

@@ -1,27 +1,19 @@
-"""What successive calls on one stream share: arguments are checked, the plan is found, and it is launched."""
+"""Launch state that successive calls on one stream share: readers, parameter buffers and the last plan."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from .._base import trace
 from .._device import arrays, driver, storage
-from .._launch.chain import KERNEL, Enqueue
-from .code import Code
+from .chain import KERNEL, Enqueue
+from .code import Loaded
 
 Read = tuple[Any, ...]  # what reading arguments returns: the problem, then the values
-
-
-class Callee(Protocol):
-    """An algorithm object, or the overload of a kernel."""
-
-    @property
-    def _code(self) -> Code: ...
-
-    def _reader(self, lend: arrays.Lend) -> Callable[[tuple[Any, ...]], Read]: ...
+NewReader = Callable[[arrays.Lend], Callable[[tuple[Any, ...]], Read]]
 
 
 def _nothing(read: Read, address: int, numbers: tuple[int, ...], stream: int) -> None:
@@ -68,7 +60,7 @@ def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqu
     return enqueue_and_hold
 
 
-class Call:
+class LaunchState:
     """Launch state that successive calls use: parameter buffers, executables, and the last plan.
 
     A call takes one from its algorithm's free ones and gives it back, so one algorithm object serves many
@@ -76,7 +68,10 @@ class Call:
 
     Parameters
     ----------
-    algorithm : Algorithm
+    loaded : Loaded
+        The code.
+    new_reader : callable
+        Takes `lend`; returns `read`.
     context : Context
         The current one.
     number : int or None
@@ -96,8 +91,8 @@ class Call:
         all values of the call: addresses as int, and copied values as bytes.
     memory : Memory
         The context's.
-    loaded : Loaded
-        The code.
+    loaded
+        As given.
     problem : object
         That of the call before; None: there is no plan that may be used again. If a call's is another one,
         `prepare` must come before `enqueue`.
@@ -108,15 +103,17 @@ class Call:
         Takes the result of `read`, the address of the temporary storage, `numbers` and the stream's handle.
     """
 
-    def __init__(self, algorithm: Callee, context: driver.Context, number: int | None, stream: int) -> None:
+    def __init__(
+        self, loaded: Loaded, new_reader: NewReader, context: driver.Context, number: int | None, stream: int
+    ) -> None:
         self._context = context
-        self.loaded = algorithm._code.loaded(context)
+        self.loaded = loaded
         self.name = self.loaded.name
         self.memory = context.part(storage.Memory)
         self._lent: list[Any] = []
         # Not to keep itself alive.
-        lend = partial(Call.lend, weakref.proxy(self))
-        self.read: Callable[[tuple[Any, ...]], Read] = algorithm._reader(lend)
+        lend = partial(LaunchState.lend, weakref.proxy(self))
+        self.read: Callable[[tuple[Any, ...]], Read] = new_reader(lend)
         self.problem: Any = None
         self.nbytes = 0
         self.shape: int | tuple[int, ...] | None = ()

@@ -14,7 +14,7 @@ from .._device.kernels import Executable, Library, device_properties
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan, Properties
 from .._kernels.image import Image
-from .._launch.chain import Chain, Values, executable_of
+from .chain import Chain, Values, executable_of
 
 # Code that is no longer used. Unloading it would end captures of other threads, unless this thread's capture
 # mode is relaxed; so it waits until code is loaded, which sets that mode.
