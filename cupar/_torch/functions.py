@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator as operators
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from .. import arrays
+from .._functions import counting
 from ..operators import OpKind
 from . import results
+from .described import OPERATORS, TENSORS, Row, described, signature
 from .given import Function, as_it_compiles, guard
 from .operators import (
     PLAIN_KEYS,
@@ -76,6 +79,25 @@ def _of_top_k(op: Any, x: Any, k: int, dim: Any, largest: bool) -> Any:
     with below():
         _, at = op(x.detach(), k, dim, largest)
     return torch.take_along_dim(along, at, axis), at
+
+
+def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool) -> Any:
+    along, axis = _flat(x, _one("quantile", dim))
+    ordered = _of_sort(None, along, axis, False, True)
+    last, found = ordered.select(axis, -1), []
+    for each in q:
+        low, part = counting._place(each, ordered.shape[axis], method)
+        first, second = (ordered.select(axis, i) for i in (low, low + 1 if part else low))
+        between = torch.where(first == second, first, first + (second - first) * part)
+        found.append(torch.where(last.isnan(), last, between))
+    return torch.stack(found).reshape([len(q), *results.reduced(x.shape, dim, keepdims)])
+
+
+def _of_repeat(op: Any, x: Any, repeats: Any, dim: Any) -> Any:
+    along, axis = _flat(x, dim)
+    with below():
+        at = op(torch.arange(along.shape[axis], device=x.device), repeats, 0)
+    return torch.index_select(along, axis, at)
 
 
 def _of_take(op: Any, x: Any, indices: Any, dim: Any) -> Any:
@@ -167,16 +189,17 @@ def _of_segments(fn: Any) -> Any:
     return lambda op, x, ids, num_segments: _segments(x, ids, (num_segments,))
 
 
+def _each_quantile(op: Any, x: Any, q: Any, *more: Any, **named: Any) -> Any:
+    return op(x, [q], *more, **named)[0] if isinstance(q, (int, float)) else op(x, q, *more, **named)
+
+
+def _repeated(op: Any, x: Any, repeats: Any, *more: Any, **named: Any) -> Any:
+    if isinstance(repeats, int):
+        repeats = torch.full((1,), repeats, device=x.device)
+    return op(x, repeats, *more, **named)
+
+
 # --- The table --------------------------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    """What is known of a function beside its signature."""
-
-    returns: Callable[..., results.Results]  # given its arguments
-    gradient: Any = None  # or what makes one of the function of numbers that it is given
-    several: bool = False  # whether `dim` may be several
-    cls: Any = None  # of what it returns, if that is a tuple with names
 
 
 _ROWS: dict[str, Row] = {
@@ -204,59 +227,41 @@ _ROWS: dict[str, Row] = {
     "merge": Row(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
     "unique_values": Row(lambda x: [([results.length()], x.dtype)]),
     "unique_counts": Row(results.counts, cls=arrays.UniqueCounts),
-    "copy_if": Row(lambda x: [([results.length()], x.dtype)]),
+    "copy_if": Row(results.selected),
+    "remove_if": Row(results.selected),
+    "compress": Row(lambda x, flags: results.selected(x)),
+    "all_of": Row(results.reduction(torch.bool), several=True),
+    "any_of": Row(results.reduction(torch.bool), several=True),
+    "none_of": Row(results.reduction(torch.bool), several=True),
+    "count_if": Row(results.reduction(results.INT64), several=True),
+    "find_first": Row(lambda x: [([], results.INT64)]),
+    "partition_by": Row(lambda x: [([math.prod(x.shape)], x.dtype), ([], results.INT64)], cls=arrays.Counted),
+    "nonzero": Row(results.nonzero, is_list=True, around=lambda op, x: tuple(op(x))),
+    "repeat": Row(results.repeated, _of_repeat, around=_repeated),
+    "quantile": Row(results.quantile, _of_quantile, several=True, around=_each_quantile),
+    "median": Row(
+        lambda x, dim, keepdims: [(results.reduced(x.shape, dim, keepdims), results.real(x.dtype))],
+        lambda op, x, dim, keepdims: _of_quantile(op, x, [0.5], dim, "linear", keepdims)[0],
+        several=True,
+    ),
+    "bincount": Row(results.bins, types={"size": "SymInt?"}),
+    "histogram": Row(results.histogram, cls=arrays.Histogram, types={"range": "float[]?"}),
+    "run_length_encode": Row(results.counts, cls=arrays.Runs),
+    "reduce_by_key": Row(results.runs, cls=arrays.Runs),
+    "unique_inverse": Row(results.inverse, cls=arrays.UniqueInverse),
+    "unique_all": Row(results.unique, cls=arrays.UniqueAll),
+    **dict.fromkeys(("union1d", "intersect1d", "setdiff1d"), Row(results.set_of)),
 }
 NAMES = list(_ROWS)
-
-_TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices")
-_OPERATORS = ("op", "predicate")
-_TYPES = {
-    **dict.fromkeys(_TENSORS, "Tensor"),
-    **dict.fromkeys(("keepdims", "descending", "stable", "largest", "invert", "include_initial"), "bool"),
-    **dict.fromkeys(("k", "n"), "int"),
-    "num_segments": "SymInt",
-    "side": "str",
-}
-
-
-class _Described(NamedTuple):
-    schema: str
-    names: list[str]
-    defaults: list[Any]
-    positional: list[str]  # of the function in `cupar.arrays`, operators among them
-
-
-def _described(name: str, row: Row) -> _Described:
-    """Return how an operator is called, from the signature in `cupar.arrays`."""
-    texts, names, defaults, positional = [], [], [], []
-    for each in inspect.signature(getattr(arrays, name)).parameters.values():
-        if each.kind is each.POSITIONAL_ONLY:
-            positional.append(each.name)
-        if each.name not in _TYPES and each.name != "axis":
-            continue
-        kind = _TYPES.get(each.name) or (
-            "int[1]?" if row.several else "int?" if each.default is None else "int"
-        )
-        if each.name == "axis" and each.default == -1 and name != "diff":
-            kind = "int?"
-        text = f"{kind} {'dim' if each.name == 'axis' else each.name}"
-        if each.default is not each.empty:
-            shown = f'"{each.default}"' if isinstance(each.default, str) else each.default
-            text += f"={shown}"
-        texts.append(text)
-        names.append(each.name)
-        defaults.append(each.default)
-    return _Described(", ".join(texts), names, defaults, positional)
-
 
 # --- The operators ----------------------------------------------------------------------------------------
 
 
 def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - its kernels share all of it
     row, known = _ROWS[name], name if function is None else f"{name}_{function.digest}"
-    called, described = getattr(arrays, name), _described(name, row)
-    names, defaults = described.names, described.defaults
-    tensors = [i for i, each in enumerate(names) if each in _TENSORS]
+    called, how = getattr(arrays, name), described(name, row)
+    names, defaults = how.names, how.defaults
+    tensors = [i for i, each in enumerate(names) if each in TENSORS]
     gradient = row.gradient
     if gradient is not None and function is not None:
         gradient = gradient(function.fn)
@@ -269,16 +274,16 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
     def computed(*arguments: Any) -> Any:
         given = dict(zip(names, arguments, strict=True))
         for i in tensors:
-            given[names[i]] = arguments[i].detach()
+            given[names[i]] = arguments[i] if arguments[i] is None else arguments[i].detach()
         dims = given.get("axis")
         if dims is not None and (ndim := arguments[0].ndim):
             several = isinstance(dims, (list, tuple))
             found = tuple([dimension("dim", dim, ndim) for dim in (dims if several else (dims,))])
             given["axis"] = found if several else found[0]
         if function is not None:
-            given |= dict.fromkeys(_OPERATORS, function.unchanged())
-        first = [given.pop(each) for each in described.positional]
-        found = called(*first, **{each: value for each, value in given.items() if each not in _OPERATORS})
+            given |= dict.fromkeys(OPERATORS, function.unchanged())
+        first = [given.pop(each) for each in how.positional]
+        found = called(*first, **{each: value for each, value in given.items() if each not in OPERATORS})
         return tuple(found) if isinstance(found, tuple) else found
 
     def kernel(*arguments: Any) -> Any:
@@ -287,7 +292,7 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
     def fake(*arguments: Any) -> Any:
         given = filled(arguments)
         made = [given[0].new_empty(tuple(shape), dtype=dtype) for shape, dtype in row.returns(*given)]
-        return made[0] if len(made) == 1 else tuple(made)
+        return made if row.is_list else made[0] if len(made) == 1 else tuple(made)
 
     def autograd(op: Any) -> Any:
         def of_gradients(keys: Any, *arguments: Any) -> Any:
@@ -300,8 +305,8 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
             else:
                 with below_autograd():
                     found = op(*arguments)
-            if is_recorded and any(given[i].requires_grad for i in tensors):
-                every = found if isinstance(found, tuple) else (found,)
+            if is_recorded and any(given[i] is not None and given[i].requires_grad for i in tensors):
+                every = found if isinstance(found, (tuple, list)) else (found,)
                 if any(each.is_floating_point() or each.is_complex() for each in every):
                     raise RuntimeError(f"{known}: it has no gradient; give it .detach() of what requires one")
             return found
@@ -314,9 +319,11 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
         for row_number in range(info.batch_size):
             one = [x if dims[i] is None else x.select(dims[i], row_number) for i, x in enumerate(given)]
             found = op(*one)
-            rows.append(found if isinstance(found, tuple) else (found,))
-        stacked = tuple(torch.stack(each) for each in zip(*rows, strict=True))
-        return (stacked[0], 0) if len(stacked) == 1 else (stacked, (0,) * len(stacked))
+            rows.append(found if isinstance(found, (tuple, list)) else (found,))
+        stacked = [torch.stack(each) for each in zip(*rows, strict=True)]
+        if row.is_list:
+            return stacked, [0] * len(stacked)
+        return (stacked[0], 0) if len(stacked) == 1 else (tuple(stacked), (0,) * len(stacked))
 
     def vmap_along(info: Any, in_dims: Any, *arguments: Any) -> Any:
         """Take the batch for one more dimension, where there is one to count along."""
@@ -330,10 +337,11 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
         found = op(*given)
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
-    number = len(row.returns.__defaults__ or ()) or (2 if row.cls is not None else 1)
-    result = "Tensor" if number == 1 else f"({', '.join(['Tensor'] * number)})"
+    result = "Tensor[]" if row.is_list else "Tensor"
+    if row.cls is not None:
+        result = f"({', '.join(['Tensor'] * len(row.cls._fields))})"
     by_dim = vmap_along if "axis" in names else vmap
-    op = operator(known, f"({described.schema}) -> {result}", kernel, fake, autograd, by_dim)
+    op = operator(known, f"({how.schema}) -> {result}", kernel, fake, autograd, by_dim)
     return op
 
 
@@ -360,13 +368,18 @@ def _name_of(name: str, fn: Any, same: int) -> str:
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
-    cls, default = row.cls, next((takes[each].default for each in _OPERATORS if each in takes), None)
+    around, cls = row.around, row.cls
+    default = next((takes[each].default for each in OPERATORS if each in takes), None)
     has_operator = default is not None
-    place = next((i for i, each in enumerate(takes) if each in _OPERATORS), 0)
+    _, names, defaults, _ = described(name, row)
+    at = names.index("axis") if "axis" in names else len(names)
+    default_dim = None if at == len(names) else defaults[at]
+    place = next((i for i, each in enumerate(takes) if each in OPERATORS), 0)
     plain = None if has_operator else operator_of(name)
 
     def function(*arguments: Any, **named: Any) -> Any:
         op: Any = plain
+        given = arguments
         if has_operator:
             if len(arguments) > place:
                 fn = arguments[place]
@@ -379,7 +392,15 @@ def function_of(name: str) -> Callable[..., Any]:
                 op = getattr(torch.ops.cupar, _name_of(name, fn, guard(fn))).default
             else:
                 op = operator_of(name, fn)
-        found = op(*arguments, **named)
+        point = arguments[0] if at < len(names) and arguments else None
+        if isinstance(point, torch.Tensor) and not point.ndim:
+            dim = named.get("dim", arguments[at] if len(arguments) > at else default_dim)
+            if dim is not None:  # as PyTorch has it: a row of one item
+                found = function(point.reshape(1), *given[1:], **named)
+                if cls is not None:
+                    return cls(*(each.reshape(()) for each in found))
+                return found.reshape(()) if found.shape == (1,) else found
+        found = op(*arguments, **named) if around is None else around(op, *arguments, **named)
         return cls(*found) if cls is not None else found
 
     function.__name__ = function.__qualname__ = name
@@ -388,23 +409,5 @@ def function_of(name: str) -> Callable[..., Any]:
     function.__doc__ = (
         f"{said}\n\n    It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
     )
-    function.__signature__ = _signature(name)  # type: ignore[attr-defined]
+    function.__signature__ = signature(name, row)  # type: ignore[attr-defined]
     return function
-
-
-def _signature(name: str) -> inspect.Signature:
-    """Return that of the function in `cupar.arrays`, without what the operator does not take.
-
-    Operators take all arguments by position, too, as PyTorch's own do.
-    """
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    taken = [
-        each.replace(
-            name="dim" if each.name == "axis" else each.name,
-            annotation=each.empty,
-            kind=min(each.kind, positional),
-        )
-        for each in inspect.signature(getattr(arrays, name)).parameters.values()
-        if each.name in _TYPES or each.name in _OPERATORS or each.name == "axis"
-    ]
-    return inspect.Signature(taken)

@@ -86,3 +86,67 @@ def taken(x: Any, indices: Any, dim: Any) -> Results:
     """Say the items of indices."""
     at = (dim or 0) % x.ndim
     return [([*x.shape[:at], *indices.shape, *x.shape[at + 1 :]], x.dtype)]
+
+
+def selected(x: Any) -> Results:
+    """Say some of the items."""
+    return [([length()], x.dtype)]
+
+
+def nonzero(x: Any) -> Results:
+    """Say indices, for each dimension."""
+    return [([length()], INT64)] * x.ndim
+
+
+def repeated(x: Any, repeats: Any, dim: Any) -> Results:
+    """Say items that are repeated."""
+    if dim is None:
+        return [([length()], x.dtype)]
+    at = dim % x.ndim
+    return [([*x.shape[:at], length(), *x.shape[at + 1 :]], x.dtype)]
+
+
+def real(dtype: Any) -> Any:
+    """Return the dtype of means of items."""
+    return dtype if dtype.is_floating_point else torch.float64
+
+
+def quantile(x: Any, q: Any, dim: Any, method: str, keepdims: bool) -> Results:
+    """Say quantiles."""
+    dtype = x.dtype if method in ("lower", "higher", "nearest") else real(x.dtype)
+    return [([len(q), *reduced(x.shape, dim, keepdims)], dtype)]
+
+
+def bins(x: Any, weights: Any, minlength: Any, size: Any) -> Results:
+    """Say how often each number is there."""
+    return [([length() if size is None else size], INT64 if weights is None else torch.float64)]
+
+
+def histogram(x: Any, number: int, interval: Any, weights: Any, density: bool) -> Results:
+    """Say how many items are in each bin, and the edges."""
+    dtype = torch.float64 if density else INT64
+    if weights is not None:
+        dtype = torch.complex128 if weights.is_complex() else torch.float64
+    return [([number], dtype), ([number + 1], real(x.dtype))]
+
+
+def runs(keys: Any, x: Any) -> Results:
+    """Say a key of each run, and what its items reduce to."""
+    n = length()
+    return [([n], keys.dtype), ([n], x.dtype)]
+
+
+def inverse(x: Any) -> Results:
+    """Say items, and where each item is among these."""
+    return [([length()], x.dtype), (x.shape, INT64)]
+
+
+def unique(x: Any) -> Results:
+    """Say the same, with indices and counts."""
+    n = length()
+    return [([n], x.dtype), ([n], INT64), (x.shape, INT64), ([n], INT64)]
+
+
+def set_of(a: Any, b: Any) -> Results:
+    """Say a set made of two."""
+    return [([length()], torch.promote_types(a.dtype, b.dtype))]

@@ -61,6 +61,32 @@ CALLS = [
     ("unique_values", (WORDS,), {}),
     ("unique_counts", (WORDS,), {}),
     ("copy_if", (X, positive), {}),
+    ("remove_if", (X, positive), {}),
+    ("compress", (X[0], X[1] > 0), {}),
+    ("all_of", (X, positive), {"dim": 1}),
+    ("any_of", (X, positive), {"dim": [0, 1], "keepdims": True}),
+    ("none_of", (X, positive), {}),
+    ("count_if", (X, positive), {"dim": 0}),
+    ("find_first", (X, positive), {}),
+    ("partition_by", (X, positive), {}),
+    ("nonzero", (WORDS,), {}),
+    ("nonzero", ((X > 3).to(torch.int8),), {}),
+    ("repeat", (X, torch.tensor([2, 0, 1])), {"dim": 0}),
+    ("repeat", (X, torch.tensor([3])), {}),
+    ("quantile", (X, [0.25, 0.9]), {"dim": 1}),
+    ("quantile", (WORDS, [0.5]), {"method": "higher"}),
+    ("median", (X,), {"dim": 1, "keepdims": True}),
+    ("bincount", (WORDS,), {}),
+    ("bincount", (WORDS,), {"weights": X.ravel()[:5], "size": 6}),
+    ("histogram", (X,), {"bins": 3}),
+    ("histogram", (WORDS,), {"bins": 2, "range": [0.0, 3.0], "density": True}),
+    ("run_length_encode", (WORDS,), {}),
+    ("reduce_by_key", (WORDS, X.ravel()[:5], larger), {}),
+    ("unique_inverse", (WORDS,), {}),
+    ("unique_all", (X,), {}),
+    ("union1d", (WORDS, WORDS + 2), {}),
+    ("intersect1d", (WORDS, WORDS + 2), {}),
+    ("setdiff1d", (WORDS, WORDS + 2), {}),
 ]
 WITH_GRADIENTS = [
     each
@@ -90,8 +116,7 @@ def test_what_arrays_do(call):
     for one, other in zip(tuples(found), tuples(expected), strict=True):
         assert torch.equal(one, other) and one.dtype == other.dtype
     fn = next((each for each in given if callable(each) or isinstance(each, cupar.OpKind)), None)
-    takes_one = called in ("reduce", "segment_reduce", "copy_if")
-    op = functions.operator_of(called, fn if takes_one else None)
+    op = functions.operator_of(called, fn)
     rest = tuple(each for each in given if each is not fn)
     torch.library.opcheck(op, rest, named, test_utils=("test_schema", "test_faketensor"))
 
@@ -110,6 +135,31 @@ def test_gradients(call):
         assert torch.autograd.gradgradcheck(function, x)
 
 
+def test_numbers_in_place_of_tensors():
+    """A quantile of one number has no dimension of its own; items are repeated a number of times."""
+    for q in (0.25, 1, [0.25], (0.5, 1.0)):
+        assert torch.equal(ct.quantile(X, q, dim=0), arrays.quantile(X, q, axis=0))
+    assert torch.equal(ct.repeat(WORDS, 2), WORDS.repeat_interleave(2))
+    x = X.clone().requires_grad_()
+    (found,) = torch.autograd.grad(ct.quantile(x, 0.5) + ct.repeat(x, 3, dim=1).sum(), x)
+    assert torch.equal(found, 3 + torch.isin(X, torch.tensor([2.0, 3.0], dtype=F64)).to(F64) / 2)
+
+
+def test_tensors_without_dimensions():
+    """They are rows of one item, as PyTorch's own functions take them."""
+    x = torch.tensor(2.5, requires_grad=True)
+    for dim in (0, -1):
+        for called in ("sum", "max", "argmax", "sort", "argsort", "cumulative_sum", "median"):
+            own = {"cumulative_sum": "cumsum", "argsort": "argsort"}.get(called, called)
+            found, expected = getattr(ct, called)(x, dim=dim), getattr(torch, own)(x, dim=dim)
+            expected = expected[0] if isinstance(expected, tuple) else expected
+            assert torch.equal(found, expected) and found.shape == ()
+    assert [each.shape for each in ct.top_k(x, 1)] == [(), ()]
+    assert torch.autograd.grad(ct.sort(x) + ct.reduce(x, larger, dim=0), x)[0] == 2
+    with pytest.raises(IndexError, match="^dim: expected from -1 to 0"):
+        ct.sum(x, dim=1)
+
+
 def test_transforms():
     """A batch is one more dimension; what has no dimension goes batch by batch."""
     found = torch.func.vmap(lambda x: ct.top_k(x, 2).values)(X)
@@ -126,7 +176,10 @@ def test_compiled():
     def function(x):
         ordered = ct.sort(x, dim=0)
         kept = ct.copy_if(ordered, positive)
-        return ct.sum(kept * 2) + ct.reduce(ordered, larger, dim=1).sum(), ct.top_k(x, 2).indices
+        (places,) = ct.nonzero(kept)
+        runs = ct.reduce_by_key(places // 2, ct.repeat(kept, 1))
+        firsts = ct.quantile(x, 0.5, dim=1), ct.find_first(x, positive), runs.values.sum()
+        return ct.sum(kept * 2) + ct.reduce(ordered, larger, dim=1).sum(), ct.top_k(x, 2).indices, *firsts
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
     for x in (X, X[:, :3].contiguous() * 2):

@@ -1,0 +1,88 @@
+"""How operators are called: described by the signatures of the functions of `cupar.arrays`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from .. import arrays
+from .results import Results
+
+
+class Row(NamedTuple):
+    """What is known of a function beside its signature."""
+
+    returns: Callable[..., Results]  # given its arguments
+    gradient: Any = None  # or what makes one of the function of numbers that it is given
+    several: bool = False  # whether `dim` may be several
+    cls: Any = None  # of what it returns, if that is a tuple with names
+    is_list: bool = False  # whether the number of results depends on its arguments
+    types: Mapping[str, str] = {}  # of parameters that others have not
+    around: Any = None  # takes the operator, or what calls it, and the arguments of the function
+
+
+TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices", "flags", "keys", "repeats", "weights")
+OPERATORS = ("op", "predicate")
+_TYPES = {
+    **dict.fromkeys(TENSORS, "Tensor"),
+    **dict.fromkeys(
+        ["keepdims", "descending", "stable", "largest", "invert", "include_initial", "density"], "bool"
+    ),
+    **dict.fromkeys(("k", "n", "bins"), "int"),
+    **dict.fromkeys(("num_segments", "minlength"), "SymInt"),
+    **dict.fromkeys(("side", "method"), "str"),
+    "weights": "Tensor?",
+    "q": "float[]",
+}
+
+
+class Described(NamedTuple):
+    """How an operator is called."""
+
+    schema: str
+    names: list[str]
+    defaults: list[Any]
+    positional: list[str]  # of the function in `cupar.arrays`, operators among them
+
+
+def described(name: str, row: Row) -> Described:
+    """Return how an operator is called, from the signature in `cupar.arrays`."""
+    texts, names, defaults, positional = [], [], [], []
+    types = {**_TYPES, **row.types}
+    for each in inspect.signature(getattr(arrays, name)).parameters.values():
+        if each.kind is each.POSITIONAL_ONLY:
+            positional.append(each.name)
+        if each.name not in types and each.name != "axis":
+            continue
+        kind = types.get(each.name) or (
+            "int[1]?" if row.several else "int?" if each.default is None else "int"
+        )
+        if each.name == "axis" and each.default == -1 and name != "diff":
+            kind = "int?"
+        text = f"{kind} {'dim' if each.name == 'axis' else each.name}"
+        if each.default is not each.empty:
+            shown = f'"{each.default}"' if isinstance(each.default, str) else each.default
+            text += f"={shown}"
+        texts.append(text)
+        names.append(each.name)
+        defaults.append(each.default)
+    return Described(", ".join(texts), names, defaults, positional)
+
+
+def signature(name: str, row: Row) -> inspect.Signature:
+    """Return that of the function in `cupar.arrays`, without what the operator does not take.
+
+    Operators take all arguments by position, too, as PyTorch's own do.
+    """
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    taken = [
+        each.replace(
+            name="dim" if each.name == "axis" else each.name,
+            annotation=each.empty,
+            kind=min(each.kind, positional),
+        )
+        for each in inspect.signature(getattr(arrays, name)).parameters.values()
+        if each.name in {*_TYPES, *row.types, *OPERATORS, "axis"}
+    ]
+    return inspect.Signature(taken)
