@@ -370,8 +370,8 @@ def enter(
             library = libraries.of(name, first)
             break
     else:
-        said = next(iter(inputs))
-        raise TypeError(f"like: expected an array of the library that makes the result, as `{said}` has none")
+        said = f"as `{next(iter(inputs))}` has none" if inputs else f"got {like!r}"
+        raise TypeError(f"like: expected an array of the library that makes the result, {said}")
 
     def call() -> Any:
         work = Work(library, stream)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from .._base.generated import define
 from .calls import Work, enter
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 # What a parameter is, in all functions that have it.
 _PARAMETERS = {
@@ -46,12 +48,23 @@ _PARAMETERS = {
     "length": (
         "int, optional",
         "How many items the result has. By default their number is read back, which waits for the GPU.\n"
-        "    With it nothing is read, and the count comes beside them, in a `Counted`.",
+        "    With it nothing is read, and the count comes beside them, in a `Counted`; items beyond it are\n"
+        "    unspecified, and if the count is larger, items are missing.",
     ),
     "sampled": ("int", "How many, at most as many as there are."),
     "places": ("int", "How many places; a negative number moves them to earlier ones."),
     "filled": ("array", "What is written to."),
     "target": ("array", "What is written to; it is returned."),
+    "sorted": ("array or tuple of arrays", "Of one dimension, sorted."),
+    "keys": ("array or tuple of arrays", "As many items as `x` has."),
+    "x1": ("array or number", ""),
+    "x2": ("array or number", ""),
+    "invert": ("bool, optional", "Whether the result says the opposite."),
+    "descending": ("bool, optional", "Whether the greatest come first."),
+    "stable": ("bool, optional", "Whether equal items stay in their order."),
+    "n": ("int, optional", "How many times."),
+    "prepend": ("array or number, optional", "Joined to the axis first; a number, in front of each row."),
+    "append": ("array or number, optional", "Joined to the axis first; a number, behind each row."),
     "out": ("array, optional", "Where the result goes, of its shape; it is returned."),
     "num_items": (
         "int, optional",
@@ -76,9 +89,19 @@ def _help(text: str, parameters: list[inspect.Parameter], named: dict[str, str])
     return "\n".join(lines)
 
 
+# How a function gets what it reads as operands. Its parameters are checked by Python, as those of any.
+_TEMPLATE = """
+def {name}({parameters}):
+    def made(work{operands}):
+        return make(work, {arguments})
+
+    return enter(made, {{{inputs}}}, stream=stream, like={like}, num_items={num_items}, **options)
+"""
+
+
 def described(
     *reads: str, numbers: bool = False, optional: tuple[str, ...] = (), **named: str
-) -> Callable[[Callable[Concatenate[Work, P], Any]], Callable[P, Any]]:
+) -> Callable[[Callable[Concatenate[Work, P], R]], Callable[P, R]]:
     """Decorate what makes a result of operands: the function that users call takes arrays in their place.
 
     Parameters
@@ -91,43 +114,47 @@ def described(
         Parameters that another entry of the table above describes.
     """
 
-    def decorate(make: Callable[Concatenate[Work, P], Any]) -> Callable[P, Any]:
+    def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
         signature = inspect.signature(make)
         parameters = list(signature.parameters.values())[1:]
-        public = signature.replace(parameters=parameters)
-        name = make.__name__
-
-        @wraps(make)
-        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            try:
-                bound = public.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{name}(): {error}") from None
-            bound.apply_defaults()
-            given = bound.arguments
-            like = given.get("like")
-            if not reads and like is None:
-                like = given.get("out")
-            inputs = {each: given[each] for each in reads}
-            if not reads and like is None:
-                raise TypeError("like: expected an array of the library that makes the result, got None")
-
-            def made(work: Work, *operands: Any) -> Any:
-                given.update(zip(reads, operands, strict=True))
-                return make(work, *bound.args, **bound.kwargs)
-
-            return enter(
-                made,
-                inputs,
-                stream=given["stream"],
-                like=like,
-                num_items=given.get("num_items"),
-                numbers=numbers,
-                optional=optional,
-            )
-
-        call.__signature__ = public  # type: ignore[attr-defined]
+        names = [each.name for each in parameters]
+        defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
+        plain = [
+            each.replace(annotation=each.empty, default=_Name(f"of_{each.name}"))
+            if f"of_{each.name}" in defaults
+            else each.replace(annotation=each.empty)
+            for each in parameters
+        ]
+        like = "like" if "like" in names else "None"
+        call: Any = define(
+            f"arrays-{make.__name__}",
+            make.__name__,
+            _TEMPLATE,
+            {"make": make, "enter": enter, "options": {"numbers": numbers, "optional": optional}, **defaults},
+            name=make.__name__,
+            parameters=str(inspect.Signature(plain))[1:-1],
+            operands="".join(f", {each}" for each in reads),
+            arguments=", ".join(
+                f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name
+                for each in parameters
+            ),
+            inputs=", ".join(f"{each!r}: {each}" for each in reads),
+            like=like if reads or "out" not in names else f"out if {like} is None else {like}",
+            num_items="num_items" if "num_items" in names else "None",
+        )
+        update_wrapper(call, make)
+        call.__signature__ = signature.replace(parameters=parameters)
         call.__doc__ = _help(make.__doc__ or "", parameters, named)
-        return call
+        found: Callable[P, R] = call
+        return found
 
     return decorate
+
+
+class _Name(str):
+    """Text that is shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

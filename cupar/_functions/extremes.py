@@ -10,7 +10,8 @@ from .. import structs
 from ..iterators import CountingIterator, TransformIterator, ZipIterator
 from . import operators
 from .axes import INT64, axes_of, axis_of, with_numbers
-from .calls import Operand, Work, enter
+from .calls import Operand, Work
+from .described import described
 from .rows import (
     check_items,
     check_kind,
@@ -75,60 +76,28 @@ def _in_row(s: Any) -> Any:
     return s[0] // s[1] % s[2]
 
 
-def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+@described("x")
+def argmin(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
     """Return the index of the first least item, of all in C's order or along an axis.
 
     A NaN is less than anything else, as in NumPy.
 
-    Parameters
-    ----------
-    x : array
-        Of real numbers.
-    axis : int or None, optional
-    keepdims, stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array of int64
-
-    Raises
-    ------
-    ValueError
-        If there are no items.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> int(arrays.argmin(np.array([3, 1, 1])))
     1
     """
-    return enter(_arg, {"x": x}, "argmin", axis, keepdims, True, stream=stream)
+    return _arg(work, x, "argmin", axis, keepdims, True)
 
 
-def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+@described("x")
+def argmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
     """Return the index of the first greatest item, of all in C's order or along an axis.
 
     A NaN is greater than anything else, as in NumPy.
 
-    Parameters
-    ----------
-    x, axis, keepdims, stream
-        As for `argmin`.
-
-    Returns
-    -------
-    array of int64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.argmax(np.array([[3, 1], [2, 5]]), axis=1)
     array([0, 1])
     """
-    return enter(_arg, {"x": x}, "argmax", axis, keepdims, False, stream=stream)
+    return _arg(work, x, "argmax", axis, keepdims, False)
 
 
 class MinMax(NamedTuple):
@@ -138,7 +107,16 @@ class MinMax(NamedTuple):
     max: Any
 
 
-def _minmax(work: Work, x: Operand, axis: Any, keepdims: bool) -> MinMax:
+@described("x", axis="axes")
+def minmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> MinMax:
+    """Return the least and the greatest item, or those along axes, in one pass; NaN if there is one.
+
+    The result is a named tuple of two arrays, `min` and `max`.
+
+    >>> least, greatest = arrays.minmax(np.array([3, 1, 2]))
+    >>> int(least), int(greatest)
+    (1, 3)
+    """
     check_kind("minmax", x, "biuf")
     check_items("minmax", x, axes_of(axis, x.ndim))
     items, _, layout, shape = over_axes(work, x, axis)
@@ -150,28 +128,3 @@ def _minmax(work: Work, x: Operand, axis: Any, keepdims: bool) -> MinMax:
         pairs = TransformIterator(items, twice, both)
         reduced_rows(work, pairs, out.items, layout, least_and_greatest, h_init)
     return MinMax(*out.parts)
-
-
-def minmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> MinMax:
-    """Return the least and the greatest item, or those along axes, in one pass; NaN if there is one.
-
-    Parameters
-    ----------
-    x, axis, keepdims, stream
-        As for `min`.
-
-    Returns
-    -------
-    MinMax
-        A named tuple of two arrays, `min` and `max`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> least, greatest = arrays.minmax(np.array([3, 1, 2]))
-    >>> int(least), int(greatest)
-    (1, 3)
-    """
-    found: MinMax = enter(_minmax, {"x": x}, axis, keepdims, stream=stream)
-    return found

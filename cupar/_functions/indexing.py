@@ -12,6 +12,7 @@ from ..search import upper_bound
 from ..transform import binary_transform
 from .axes import INT64, Layout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work, enter
+from .described import described
 from .items import Counted, along, bits, joined, size_of, taken
 from .rows import bounds, check_numbers, places_of, promoted, scanned_rows, wrapped
 from .values import cast, integer
@@ -19,42 +20,16 @@ from .values import cast, integer
 # --- Taken and repeated ----------------------------------------------------------------------------------
 
 
-def _take(work: Work, x: Operand, places: Operand, axis: Any) -> Operand:
-    layout, before, behind = along(x, axis, "take")
-    items = places_of(work, "indices", places, layout.length)
-    return taken(work, x, layout, items, places.size, (*before, *places.shape, *behind))
-
-
-def take(x: Any, indices: Any, /, *, axis: int | None = None, stream: Any = None) -> Any:
+@described("x", "indices")
+def take(work: Work, x: Any, indices: Any, /, *, axis: int | None = None, stream: Any = None) -> Any:
     """Return the items at some places of an axis, or of all items.
 
-    Parameters
-    ----------
-    x : array
-    indices : array of integers
-        Negative ones count from the end. On a GPU those that are out of bounds wrap around.
-    axis : int or None, optional
-        None: of all items in C's order.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-
-    Raises
-    ------
-    IndexError
-        If an index is out of bounds, on the CPU.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.take(np.array([10, 20, 30]), np.array([2, 0, -1]))
     array([30, 10, 30])
     """
-    return enter(_take, {"x": x, "indices": indices}, axis, stream=stream)
+    layout, before, behind = along(x, axis, "take")
+    items = places_of(work, "indices", indices, layout.length)
+    return taken(work, x, layout, items, indices.size, (*before, *indices.shape, *behind))
 
 
 def _repeated_item(s: Any) -> Any:
@@ -159,17 +134,31 @@ def _without(shape: tuple[int, ...], at: int) -> tuple[int, ...]:
     return shape[:at] + shape[at + 1 :]
 
 
-def _diff(
-    work: Work, x: Operand, before: Operand | None, after: Operand | None, axis: Any, n: Any
-) -> Operand:
+@described("x", "prepend", "append", numbers=True, optional=("prepend", "append"))
+def diff(
+    work: Work,
+    x: Any,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Any = None,
+    append: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return each item minus the one before it along an axis; of bools, whether they differ.
+
+    >>> arrays.diff(np.array([1, 4, 9, 16]))
+    array([3, 5, 7])
+    """
     if not x.ndim:
         raise ValueError("x: expected an array with dimensions, got one without")
     at = axis_of(axis, x.ndim)
     integer("n", n)
     check_numbers("x", x)
-    if before is not None or after is not None:
-        parts = [each for each in (before, x, after) if each is not None]
-        for each, name in ((before, "prepend"), (after, "append")):
+    if prepend is not None or append is not None:
+        parts = [each for each in (prepend, x, append) if each is not None]
+        for each, name in ((prepend, "prepend"), (append, "append")):
             if each is not None and not each.shape:
                 each.items = PermutationIterator(each.items, indices(_nought))
                 each.shape = (*x.shape[:at], 1, *x.shape[at + 1 :])
@@ -177,7 +166,7 @@ def _diff(
                 raise ValueError(
                     f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
                 )
-        named = {"prepend": before, "x": x, "append": after}
+        named = {"prepend": prepend, "x": x, "append": append}
         dtype = promoted(**{name: each for name, each in named.items() if each is not None})
         x = joined(work, parts, at, dtype)
     if not n:
@@ -197,43 +186,3 @@ def _diff(
             work.run(binary_transform(second, first, out.items, op), second, first, out.items, out.size)
         x = out
     return x
-
-
-def diff(
-    x: Any,
-    /,
-    *,
-    axis: int = -1,
-    n: int = 1,
-    prepend: Any = None,
-    append: Any = None,
-    stream: Any = None,
-) -> Any:
-    """Return each item minus the one before it along an axis; of bools, whether they differ.
-
-    Parameters
-    ----------
-    x : array
-        Of numbers.
-    axis : int, optional
-    n : int, optional
-        How many times.
-    prepend, append : arrays or numbers, optional
-        Joined to `x` along the axis first. A number stands before or behind each row, in a dtype that
-        follows that of `x`.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.diff(np.array([1, 4, 9, 16]))
-    array([3, 5, 7])
-    """
-    inputs = {"x": x, "prepend": prepend, "append": append}
-    return enter(_diff, inputs, axis, n, stream=stream, numbers=True)

@@ -11,7 +11,8 @@ from ..operators import OpKind
 from ..search import lower_bound
 from . import operators
 from .axes import INT64, Layout, constant, indices
-from .calls import Operand, Work, enter
+from .calls import Operand, Work
+from .described import described
 from .items import Counted, joined, selected, size_of
 from .rows import check_numbers, positions, promoted, scanned_rows, sorted_rows
 from .values import cast
@@ -61,6 +62,16 @@ def _unique_values(work: Work, x: Operand, size: Any) -> Any:
     check_numbers("x", x)
     items, _ = _sorted(work, x)
     return _kept(work, items, heads(items), size)
+
+
+@described("x", size="length")
+def unique_values(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items, sorted. NaNs are all different.
+
+    >>> arrays.unique_values(np.array([3, 1, 3, 2]))
+    array([1, 2, 3])
+    """
+    return _unique_values(work, x, size)
 
 
 class UniqueAll(NamedTuple):
@@ -148,103 +159,42 @@ def _or_first(s: Any) -> Any:
     return s[0] if s[1] <= s[2] else 0
 
 
-def unique_values(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
-    """Return the different items, sorted. NaNs are all different.
-
-    Parameters
-    ----------
-    x : array
-        Of numbers.
-    size : int, optional
-        As for `copy_if`.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array or Counted
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.unique_values(np.array([3, 1, 3, 2]))
-    array([1, 2, 3])
-    """
-    return enter(_unique_values, {"x": x}, size, stream=stream)
-
-
-def unique_counts(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described("x", size="length")
+def unique_counts(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the different items, sorted, and how many are equal to each.
 
-    Parameters
-    ----------
-    x, size, stream
-        As for `unique_values`.
+    The result is a named tuple of arrays; with `size`, one of that and the count.
 
-    Returns
-    -------
-    UniqueCounts or Counted
-        A named tuple of two arrays, `values` and `counts`; with `size`, one of that and the count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> values, counts = arrays.unique_counts(np.array([3, 1, 3, 2]))
     >>> counts
     array([1, 1, 2])
     """
-    return enter(_unique, {"x": x}, size, UniqueCounts, stream=stream)
+    return _unique(work, x, size, UniqueCounts)
 
 
-def unique_inverse(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described("x", size="length")
+def unique_inverse(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the different items, sorted, and for each item which of them it is.
 
-    Parameters
-    ----------
-    x, size, stream
-        As for `unique_values`.
+    The result is a named tuple of arrays; with `size`, one of that and the count.
 
-    Returns
-    -------
-    UniqueInverse or Counted
-        A named tuple of two arrays, `values` and `inverse_indices`, which has the shape of `x`; with `size`,
-        one of that and the count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> values, inverse = arrays.unique_inverse(np.array([3, 1, 3, 2]))
     >>> inverse
     array([2, 0, 2, 1])
     """
-    return enter(_unique, {"x": x}, size, UniqueInverse, stream=stream)
+    return _unique(work, x, size, UniqueInverse)
 
 
-def unique_all(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described("x", size="length")
+def unique_all(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the different items, sorted, with their first indices, the inverse, and their counts.
 
-    Parameters
-    ----------
-    x, size, stream
-        As for `unique_values`.
+    The result is a named tuple of arrays; with `size`, one of that and the count.
 
-    Returns
-    -------
-    UniqueAll or Counted
-        A named tuple of four arrays, `values`, `indices`, `inverse_indices` and `counts`; with `size`, one
-        of that and the count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.unique_all(np.array([3, 1, 3, 2])).indices
     array([1, 3, 0])
     """
-    return enter(_unique, {"x": x}, size, UniqueAll, stream=stream)
+    return _unique(work, x, size, UniqueAll)
 
 
 # --- Two arrays ------------------------------------------------------------------------------------------
@@ -281,7 +231,15 @@ def _in_common(**given: Operand) -> list[Operand]:
     return [Operand(None, cast(each.items, dtype), each.shape) for each in given.values()]
 
 
-def _isin(work: Work, x1: Operand, x2: Operand, invert: bool) -> Operand:
+@described("x1", "x2", numbers=True)
+def isin(work: Work, x1: Any, x2: Any, /, *, invert: bool = False, stream: Any = None) -> Any:
+    """Return whether each item of an array is among those of another. NaN is nowhere.
+
+    The result has the shape of `x1`.
+
+    >>> arrays.isin(np.array([1, 2, 3]), np.array([3, 1, 7]))
+    array([ True, False,  True])
+    """
     first, second = _in_common(x1=x1, x2=x2)
     if not x2.size:
         return work.made(constant(np.bool_(invert)), x1.shape)
@@ -289,37 +247,17 @@ def _isin(work: Work, x1: Operand, x2: Operand, invert: bool) -> Operand:
     return work.made(_members(work, first.items, x1.size, others, x2.size, invert), x1.shape)
 
 
-def isin(x1: Any, x2: Any, /, *, invert: bool = False, stream: Any = None) -> Any:
-    """Return whether each item of an array is among those of another. NaN is nowhere.
-
-    Parameters
-    ----------
-    x1, x2 : arrays or numbers
-    invert : bool, optional
-        Whether the result says that it is not there.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array of bool
-        Of the shape of `x1`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.isin(np.array([1, 2, 3]), np.array([3, 1, 7]))
-    array([ True, False,  True])
-    """
-    return enter(_isin, {"x1": x1, "x2": x2}, invert, stream=stream, numbers=True)
-
-
 def _both(s: Any) -> Any:
     return s[0] and s[1]
 
 
-def _union1d(work: Work, a: Operand, b: Operand, size: Any) -> Any:
+@described("a", "b", size="length")
+def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items of two arrays, sorted. All NaNs are one, as in NumPy.
+
+    >>> arrays.union1d(np.array([3, 1]), np.array([2, 3]))
+    array([1, 2, 3])
+    """
     first, second = _in_common(a=a, b=b)
     flat = [Operand(None, each.items, (each.size,)) for each in (first, second)]
     whole = joined(work, flat, 0, first.dtype)
@@ -341,69 +279,21 @@ def _selected1d(work: Work, a: Operand, b: Operand, size: Any, invert: bool) -> 
     return _kept(work, items, flags, size)
 
 
-def union1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
-    """Return the different items of two arrays, sorted. All NaNs are one, as in NumPy.
-
-    Parameters
-    ----------
-    a, b : arrays
-        Of numbers.
-    size, stream
-        As for `unique_values`.
-
-    Returns
-    -------
-    array or Counted
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.union1d(np.array([3, 1]), np.array([2, 3]))
-    array([1, 2, 3])
-    """
-    return enter(_union1d, {"a": a, "b": b}, size, stream=stream)
-
-
-def intersect1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described("a", "b", size="length")
+def intersect1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the different items that two arrays have in common, sorted.
 
-    Parameters
-    ----------
-    a, b, size, stream
-        As for `union1d`.
-
-    Returns
-    -------
-    array or Counted
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.intersect1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([3])
     """
-    return enter(_selected1d, {"a": a, "b": b}, size, False, stream=stream)
+    return _selected1d(work, a, b, size, False)
 
 
-def setdiff1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described("a", "b", size="length")
+def setdiff1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the different items of the first array that the second has not, sorted.
 
-    Parameters
-    ----------
-    a, b, size, stream
-        As for `union1d`.
-
-    Returns
-    -------
-    array or Counted
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.setdiff1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([1])
     """
-    return enter(_selected1d, {"a": a, "b": b}, size, True, stream=stream)
+    return _selected1d(work, a, b, size, True)

@@ -18,6 +18,7 @@ from ..topk import top_k as first_k
 from . import operators
 from .axes import INT64, Layout, axis_of, columns, indices
 from .calls import Operand, Work, enter, output_of, same_memory
+from .described import described
 from .rows import check_kind, layout_along, ordered, places_of, positions, promoted, sorted_rows, within_row
 from .values import cast, integer
 
@@ -39,7 +40,25 @@ def _sort(work: Work, x: Operand, axis: Any, descending: bool, stable: bool, les
     return target
 
 
-def _argsort(work: Work, x: Operand, axis: Any, descending: bool, less: Any) -> Operand:
+@described("x")
+def argsort(
+    work: Work,
+    x: Any,
+    /,
+    *,
+    axis: int | None = -1,
+    descending: bool = False,
+    stable: bool = True,
+    less: Op | None = None,
+    stream: Any = None,
+) -> Any:
+    """Return the indices that sort an array along an axis.
+
+    Equal items stay in their order, whatever `stable` says.
+
+    >>> arrays.argsort(np.array([30, 10, 20]))
+    array([1, 2, 0])
+    """
     layout, shape = _along(x, axis, less)
     _, places = sorted_rows(work, columns(x.items, layout), layout, descending, less, positions(work, layout))
     return work.made(places, shape) if layout.inner == 1 else _scattered(work, places, shape, layout)
@@ -98,37 +117,6 @@ def sort(
     array([-1,  2,  3])
     """
     return enter(_sort, {"x": x}, axis, descending, stable, less, out, stream=stream)
-
-
-def argsort(
-    x: Any,
-    /,
-    *,
-    axis: int | None = -1,
-    descending: bool = False,
-    stable: bool = True,
-    less: Op | None = None,
-    stream: Any = None,
-) -> Any:
-    """Return the indices that sort an array along an axis.
-
-    Parameters
-    ----------
-    x, axis, descending, stable, less, stream
-        As for `sort`.
-
-    Returns
-    -------
-    array of int64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.argsort(np.array([30, 10, 20]))
-    array([1, 2, 0])
-    """
-    return enter(_argsort, {"x": x}, axis, descending, less, stream=stream)
 
 
 class TopK(NamedTuple):
@@ -203,7 +191,13 @@ def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, str
 # --- Sorted arrays ----------------------------------------------------------------------------------------
 
 
-def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
+@described("a", "b", a="sorted", b="sorted")
+def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+    """Return the items of two sorted arrays in one, sorted; of equal ones, those of `a` come first.
+
+    >>> arrays.merge(np.array([1, 4, 6]), np.array([2, 4]))
+    array([1, 2, 4, 4, 6])
+    """
     if a.ndim != 1 or b.ndim != 1:
         raise ValueError(f"a: expected one dimension, got {a.ndim} and {b.ndim}")
     if a.dtype.names is not None and less is None:
@@ -217,32 +211,6 @@ def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
     merging = merge_ranges(first, None, second, None, out.items, None, comp)
     work.run(merging, first, None, a.size, second, None, b.size, out.items)
     return out
-
-
-def merge(a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
-    """Return the items of two sorted arrays in one, sorted; of equal ones, those of `a` come first.
-
-    Parameters
-    ----------
-    a, b : arrays or tuples of arrays
-        Of one dimension, and sorted.
-    less : callable, OpKind or RawOp, optional
-        The order in which they are; by default that of `sort`.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.merge(np.array([1, 4, 6]), np.array([2, 4]))
-    array([1, 2, 4, 4, 6])
-    """
-    return enter(_merge, {"a": a, "b": b}, less, stream=stream)
 
 
 def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, side: str) -> Operand:
