@@ -26,6 +26,7 @@ measure runs python benchmarks/runs.py --json "$out/runs.json"
 measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
 measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
 measure frameworks python benchmarks/frameworks.py --json "$out/frameworks.json"
+measure find python benchmarks/find.py --json "$out/find.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 exit ${#failed[@]}
