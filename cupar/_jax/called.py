@@ -57,10 +57,15 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     known = {name: each.value for name, each in fixed}
     known.update((name, each.items) for name, each in zip(names, operands, strict=True))
     known.update((name, each.items) for (name, *_), each in zip(outputs, made, strict=True))
-    algorithm = factory(**_chosen(known, factory))
+    chosen, required = _chosen(known, factory), _parameters(factory)
+    lacking = [name for name, each in required.items() if each.default is each.empty and name not in chosen]
+    if lacking:
+        others = ", ".join(sorted({*known} - {*required})) or "no others"
+        raise TypeError(f"arguments: {factory.__name__} takes {', '.join(lacking)}, too; got {others}")
+    algorithm = factory(**chosen)
     run = type(algorithm).run
-    if unknown := {*known} - {*_parameters(factory), *_parameters(run)}:
-        expected = ", ".join({**_parameters(factory), **_parameters(run)})
+    if unknown := {*known} - {*required, *_parameters(run)}:
+        expected = ", ".join({**required, **_parameters(run)})
         raise TypeError(f"arguments: {factory.__name__} takes {expected}; got {', '.join(sorted(unknown))}")
     work.run(algorithm, **_chosen(known, run))
     return made

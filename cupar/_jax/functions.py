@@ -342,10 +342,15 @@ _summed.defvjp(_summed_forward, _summed_backward)
 # --- Histograms -----------------------------------------------------------------------------------------
 
 
-def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str) -> Sequence[Operand]:
-    known = np.array(edges, dtype)
+def _bin_of_row(s: Any) -> Any:
+    place, i, length, number = s
+    return i // length * number + place if place >= 0 else -1
+
+
+def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str, batch: int) -> Sequence[Operand]:
+    known, shape = np.array(edges, dtype), x.shape[:batch]
     number, kind = len(known) - 1, np.result_type(x.dtype, known.dtype)
-    hist = work.empty((number,), _INT32)
+    hist = work.empty((*shape, number), _INT32)
     levels = work.kept(cast(work.operand(work.put(known)).items, kind), number + 1)
     values, behind = cast(x.items, kind), work.temporary(x.size, INT64)
     if x.size:
@@ -355,11 +360,15 @@ def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str) -> S
     found = TransformIterator(
         ZipIterator(values, behind, PermutationIterator(levels, last), count), _bin_of, INT64
     )
-    counted(work, found, x.size, hist.items, number)
+    if batch and x.size:
+        every = CountingIterator(np.int64(0)), *_constants(math.prod(x.shape[batch:]), number)
+        found = TransformIterator(ZipIterator(found, *every), _bin_of_row, INT64)
+    if hist.size:
+        counted(work, found, x.size, hist.items, hist.size)
     return [hist]
 
 
-_HISTOGRAM = Function("histogram", _bins)
+_HISTOGRAM = Function("histogram", _bins, lambda edges, dtype, batch: (edges, dtype, batch + 1))
 
 
 def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) -> jax.Array:
@@ -395,7 +404,7 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
     dtype = np.dtype(np.float32) if structs.is_bfloat16(np.dtype(items.dtype)) else np.dtype(items.dtype)
     template: Any = Operand(None, np.empty(1, dtype), (1,))
     edges = edges_of(template, bins, range)  # reads nothing back, as the range is known
-    static = tuple(edges.tolist()), edges.dtype.str
+    static = tuple(edges.tolist()), edges.dtype.str, 0
     if dtype != items.dtype:
         items = items.astype(dtype)
     found: jax.Array = call(_HISTOGRAM, (items.reshape(-1),), static, (((len(edges) - 1,), _INT32),))[0]

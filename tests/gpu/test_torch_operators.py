@@ -136,3 +136,33 @@ def test_several_devices():
                 h.sum().backward()
                 assert a.grad.device == a.device
             assert torch.cuda.current_device() == current
+
+
+def positive(a):
+    return a > 0
+
+
+def test_functions():
+    """What they return on a GPU is what they return on the CPU."""
+    x = torch.randn(70, 300, dtype=torch.float64).mul(8).round()
+    words = x.ravel().to(torch.int64).abs()
+    calls = {
+        "quantile": lambda x, words: ct.quantile(x, [0.25, 0.5], dim=1),
+        "median": lambda x, words: ct.median(x, dim=0),
+        "repeat": lambda x, words: ct.repeat(x, words[:300] % 4, dim=1),
+        "nonzero": lambda x, words: ct.nonzero(x > 3),
+        "bincount": lambda x, words: ct.bincount(words, weights=x.ravel()),
+        "histogram": lambda x, words: ct.histogram(x, bins=7),
+        "reduce_by_key": lambda x, words: ct.reduce_by_key(words // 4, x.ravel()),
+        "run_length_encode": lambda x, words: ct.run_length_encode(words),
+        "partition_by": lambda x, words: ct.partition_by(x, positive),
+        "find_first": lambda x, words: ct.find_first(x, positive),
+        "unique_all": lambda x, words: ct.unique_all(words),
+        "setdiff1d": lambda x, words: ct.setdiff1d(words, words[:9]),
+        "segments": lambda x, words: ct.segment_reduce(x.ravel(), words - 2, num_segments=9),
+    }
+    for name, call in calls.items():
+        found, expected = call(x.cuda(), words.cuda()), call(x, words)
+        pairs = [(found, expected)] if torch.is_tensor(found) else zip(found, expected, strict=True)
+        for one, other in pairs:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-12, atol=1e-12, msg=name)

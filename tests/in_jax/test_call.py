@@ -96,3 +96,10 @@ class HostArray:
     """An array of this process that is no NumPy's."""
 
     __array_interface__ = np.arange(3, dtype=np.int32).__array_interface__
+
+
+def test_names_that_are_wrong():
+    x = jnp.arange(3)
+    given = {"d_inn": x, "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 3}
+    with pytest.raises(TypeError, match="^arguments: inclusive_scan takes d_in, too; got d_inn, num_items"):
+        call(cupar.inclusive_scan, given, {"d_out": x})

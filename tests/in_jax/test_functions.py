@@ -75,6 +75,11 @@ def test_histograms(x):
     assert histogram(x, 8, (-2, 2)).tolist() == np.histogram(x, 8, (-2, 2))[0].tolist()
     found = jax.jit(jax.vmap(lambda x: histogram(x, [-1, 0, 0.5, 3])))(x)
     assert found.tolist() == [np.histogram(each, [-1, 0, 0.5, 3])[0].tolist() for each in x]
+    batched = jax.jit(jax.vmap(jax.vmap(lambda x: histogram(x, 8, (-2, 2)))))
+    assert "while" not in batched.lower(x).as_text()  # one call, not one for each
+    expected = [[np.histogram(row, 8, (-2, 2))[0].tolist() for row in each] for each in x]
+    assert batched(x).tolist() == expected
+    assert batched(x[:, :, :0]).tolist() == np.zeros((*x.shape[:2], 8)).tolist()
     assert jax.grad(lambda x: x.sum() + histogram(x, 8, (-2, 2)).sum())(x).sum() == x.size
 
 
