@@ -8,7 +8,8 @@
 * call: host time of a call of 1,000 items, beside `torch.cumsum`, without and with gradient, and of both
   passes;
 * compiled: host time of a call in a function under `torch.compile`, beside the same with `torch.cumsum`, by
-  default and with CUDA graphs ("reduce-overhead");
+  default and with CUDA graphs ("reduce-overhead"). The compiler makes one kernel of the latter; so also beside
+  `torch.cumsum` as an operator in Python, which it calls between two kernels as it calls cupar's;
 * layer: a training step of a selective state-space layer, beside a loop and associative_scan.
 """
 
@@ -212,6 +213,15 @@ def compiled(times: Times) -> Iterator[Case]:
     def cumsum(a: Any, b: Any) -> Any:
         return torch.cumsum(torch.sigmoid(a) + b * 2, -1).sin()
 
+    def operator(a: Any, b: Any) -> Any:
+        return torch.ops.cupar_frameworks.cumsum(torch.sigmoid(a), b * 2).sin()
+
+    library = torch.library.Library("cupar_frameworks", "FRAGMENT")
+    library.define("cumsum(Tensor a, Tensor b) -> Tensor")
+    for key in ("CPU", "CUDA"):
+        library.impl("cumsum", lambda a, b: torch.cumsum(b, -1), key)
+    torch.library.register_fake("cupar_frameworks::cumsum", lambda a, b: torch.empty_like(b), lib=library)
+
     for shape in ((8, 128), (1, 1000)):
         a, b = (torch.rand(shape, device=times.device) for _ in range(2))
         for mode, goal in (("default", 1.2), ("reduce-overhead", 1.0)):
@@ -227,6 +237,7 @@ def compiled(times: Times) -> Iterator[Case]:
             sides = {
                 "cupar": partial(made, recurrence),
                 "cumsum": partial(made, cumsum),
+                "cumsum, as an operator": partial(made, operator),
                 "eager": lambda a=a, b=b: lambda: recurrence(a, b),
             }
             label = f"{mode}, {shape[0]} x {shape[1]}"
