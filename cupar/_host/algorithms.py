@@ -80,9 +80,9 @@ def _prepare(loaded: Loaded) -> Prepared:
     kept: list[Any] = []
     chains = [loaded.chains.get(name) for name in loaded.shape_names]
     found = [chain for chain in chains if chain]
-    kernels = tuple(launch.kernel for chain in found for launch, *_ in chain._launches)
+    kernels = tuple(launch.kernel for chain in found for launch, *_ in chain.launches)
     words = block(launches.functions(), plans.words_of(loaded.facts), of_chains(chains, kept))
-    return Prepared(loaded.plan, loaded.facts, tuple(found[0]._values.sizes), kernels, words, kept)
+    return Prepared(loaded.plan, loaded.facts, tuple(found[0].values.layouts), kernels, words, kept)
 
 
 class AlgorithmType(Called, Portable):

@@ -105,7 +105,7 @@ def _record(made: Any) -> Record:
     )
     packing = Packing(code, (), arguments.places, fields, arguments.constants)
     loaded = made.loaded
-    ((launch, _, function, block),) = loaded.chains[KERNEL]._launches
+    ((launch, _, function, block),) = loaded.chains[KERNEL].launches
     attributes = addressof(COOPERATIVE) if loaded.is_cooperative else 0
     places = places_of(names, KERNEL_NUMBERS[:7])
     return Record(launch, packing, function, block, places, attributes, 0, loaded.name, is_users=True)

@@ -294,9 +294,9 @@ class Render:
         for shape, numbers in zip(*emitted.several(), strict=True):
             chain = loaded.chains[loaded.shape_names[shape]]
             known = {"address": address}
-            known.update(zip((f"v_{name}" for name in chain._values.sizes), values, strict=True))
-            known.update(zip(map(number, chain._numbers), numbers, strict=True))
-            for launch, packing, _, block in chain._launches:
+            known.update(zip((f"v_{name}" for name in chain.values.layouts), values, strict=True))
+            known.update(zip(map(number, chain.numbers), numbers, strict=True))
+            for launch, packing, _, block in chain.launches:
                 items = [_summed(item, known) for item in packing.items]
                 packed = struct.pack(packing.format, *items) + packing.constants
                 packed += bytes(-len(packed) % 8)

@@ -95,7 +95,7 @@ class LoadedKernel(Loaded):
         self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
 
     def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
-        return Values({"arguments": self._arguments.size}, {})
+        return Values({"arguments": (self._arguments.size, 8)})
 
     @property
     def is_cooperative(self) -> bool:

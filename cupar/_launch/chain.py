@@ -47,31 +47,24 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a call: a name and a number of bytes for each, in the order of `value_names`.
+    """The values of a call: by name the bytes and the alignment of each, in the order of `value_names`.
 
     An address has 0 bytes here: `LaunchState.read` returns it as an int, and it is packed into 8.
     """
 
-    sizes: Mapping[str, int]
-    alignments: Mapping[str, int]
+    layouts: Mapping[str, tuple[int, int]]
 
     @staticmethod
     def of(spec: Specialisation, names: Sequence[str]) -> Values:
         """Return the values of a specialisation; `names` are the parameters that are arrays."""
-        sizes: dict[str, int] = {}
-        alignments: dict[str, int] = {}
-        for argument in spec.arguments:
-            if argument.name in names:
-                sizes[argument.name] = 0 if argument.is_pointer else argument.node.size
-        for name, op in spec.operators:
-            if op.state_size:
-                sizes[name], alignments[name] = op.state_size, op.state_alignment
-        init = spec.option("init")
-        if init is not None:
+        found: dict[str, tuple[int, int]] = {
+            each.name: (0 if each.is_pointer else each.node.size, 8) for each in spec.arguments
+        }
+        found.update((name, (op.state_size, op.state_alignment)) for name, op in spec.operators)
+        if (init := spec.option("init")) is not None:
             accumulator = spec.operators[0][1].output
-            sizes["init"] = accumulator.itemsize if init == "value" else 0
-            alignments["init"] = accumulator.alignment if init == "value" else 8
-        return Values(sizes, alignments)
+            found["init"] = (accumulator.itemsize, accumulator.alignment) if init == "value" else (0, 8)
+        return Values({name: found[name] for name in spec.value_names(names)})
 
 
 @dataclass(frozen=True)
@@ -133,12 +126,12 @@ def _field(field: Any, values: Values) -> tuple[str, str | None, int, int]:
     if isinstance(field, Storage):
         return "Q", "address" if field.offset == 0 else f"address + {number(field.offset)}", 8, 8
     assert isinstance(field, Value)
-    size = values.sizes.get(field.name)
+    size, alignment = values.layouts.get(field.name, (None, 8))
     if size is None:  # an object without members, as most operators are
         return "x", None, 1, 1
     if size == 0:
         return "Q", f"v_{field.name}", 8, 8
-    return f"{size}s", f"v_{field.name}", size, values.alignments.get(field.name, 8)
+    return f"{size}s", f"v_{field.name}", size, alignment
 
 
 def number(name: str | int) -> str:
@@ -221,6 +214,15 @@ class Chain:
         Whether kernels may begin before earlier ones have ended, for which they wait themselves.
     name : str, optional
         In traces; by default each kernel's symbol.
+
+    Attributes
+    ----------
+    launches : list of tuple
+        Each with the layout of its parameters, the kernel's handle, and the threads of a block.
+    values
+        As given.
+    numbers : tuple of str
+        Names of the shape's numbers.
     """
 
     def __init__(
@@ -233,16 +235,16 @@ class Chain:
         name: str = "",
     ) -> None:
         self.overlaps, self.name = overlaps, name
-        self._numbers, self._is_users = shape.numbers, shape.numbers == KERNEL_NUMBERS
-        self._values = values
-        self._launches: list[tuple[Launch, Packing, c_void_p, Any]] = [
+        self.numbers, self._is_users = shape.numbers, shape.numbers == KERNEL_NUMBERS
+        self.values = values
+        self.launches: list[tuple[Launch, Packing, c_void_p, Any]] = [
             (each, _packed(each, values), functions[each.kernel], each.block)
             for each in (_resolved(launch, properties, shape.numbers) for launch in shape.launches)
         ]
 
     def buffers(self) -> list[LaunchBuffer]:
         """Return a buffer for each of its launches."""
-        return [LaunchBuffer(*each, self.overlaps) for each in self._launches]
+        return [LaunchBuffer(*each, self.overlaps) for each in self.launches]
 
     def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
         """Return the function that enqueues it: as a graph, on its stream; or kernel by kernel, on any.
@@ -256,7 +258,7 @@ class Chain:
             made = self._graph(function, executable, executable.nodes, names, [_GRAPH])
         else:
             names["_launch"] = library.cuLaunchKernelEx
-            texts = [self._texts(k, "config", names) for k in range(len(self._launches))]
+            texts = [self._texts(k, "config", names) for k in range(len(self.launches))]
             pack, launch = ([fill(each, **text) for text in texts] for each in (_PACK, _PLAIN))
             made = self._defined(function, names, pack, launch)
         if not trace.is_on():
@@ -270,12 +272,12 @@ class Chain:
 
     def trace(self, read: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
         """Print the launches for a plan's numbers."""
-        given = dict(zip(self._numbers, numbers, strict=True))
+        given = dict(zip(self.numbers, numbers, strict=True))
 
         def known(each: Any) -> Any:
             return tuple(map(known, each)) if isinstance(each, tuple) else given.get(each, each)
 
-        for launch, _, _, block in self._launches:
+        for launch, _, _, block in self.launches:
             grid, block, shared = map(known, (launch.grid, block, launch.shared))
             trace.launch(self.name or launch.kernel, grid, block, shared, stream)
 
@@ -292,14 +294,14 @@ class Chain:
         launch: Sequence[str],
     ) -> Callable[..., None]:
         names.update(_set=driver.library().cuGraphExecKernelNodeSetParams_v2, _executable=executable.handle)
-        names.update((f"_node_{k}", node) for k, node in enumerate(islice(nodes, len(self._launches))))
-        texts = [self._texts(k, "params", names) for k in range(len(self._launches))]
+        names.update((f"_node_{k}", node) for k, node in enumerate(islice(nodes, len(self.launches))))
+        texts = [self._texts(k, "params", names) for k in range(len(self.launches))]
         template = _SET if len(texts) > 1 else _SET_THE_ONLY
         return self._defined(function, names, [fill(template, **text) for text in texts], launch)
 
     def _texts(self, k: int, where: str, names: dict[str, Any]) -> dict[str, Any]:
         """Add the names that generated code has for one launch; return the texts of its templates."""
-        launch, packed, function, block = self._launches[k]
+        launch, packed, function, block = self.launches[k]
         buffer = LaunchBuffer(launch, packed, function, block, self.overlaps)
         form = struct.Struct(packed.format)
         names.update(
@@ -327,17 +329,17 @@ class Chain:
         return {"k": str(k), "items": items, "pack": pack, "grids": grids}
 
     def _names_of_numbers(self) -> str:
-        return f"({''.join(f'{number(each)}, ' for each in self._numbers)})"
+        return f"({''.join(f'{number(each)}, ' for each in self.numbers)})"
 
     def _defined(
         self, function: str, names: dict[str, Any], set_values: Sequence[str], launch: Sequence[str]
     ) -> Callable[..., None]:
         """Generate a function that sets the values that have changed since the call before, and launches."""
-        names["_fail"], lasts = driver.check, [f"last_{k}" for k in range(len(self._launches))]
-        unpacking = [f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = read"]
-        unpacking += [f"{self._names_of_numbers()} = numbers"] * bool(self._numbers)
+        names["_fail"], lasts = driver.check, [f"last_{k}" for k in range(len(self.launches))]
+        unpacking = [f"(_, {''.join(f'v_{name}, ' for name in self.values.layouts)}) = read"]
+        unpacking += [f"{self._names_of_numbers()} = numbers"] * bool(self.numbers)
         made: Callable[[], Callable[..., None]] = define(
-            " and ".join(dict.fromkeys(launch.kernel for launch, *_ in self._launches)),
+            " and ".join(dict.fromkeys(launch.kernel for launch, *_ in self.launches)),
             "made",
             _SOURCE,
             names,

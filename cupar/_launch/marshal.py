@@ -112,7 +112,7 @@ def reader(
     lines, found_problem = _counts(
         declared, parameters, {argument.name for argument in spec.arguments}, names
     )
-    values = []
+    values = {}
     alike = f"(_any_order, {', '.join(declared._any_order)})"
     for i, argument in enumerate(spec.arguments):
         array = argument.name
@@ -121,7 +121,7 @@ def reader(
         count = uses[array]
         items = count if count in parameters or isinstance(count, int) else f"problem.{count}"
         value = f"value_{i}"
-        values.append(value)
+        values[array] = value
         more = f"_lend, {alike if array in declared._any_order else () if count == 1 else None}"
         if not argument.is_pointer:
             names[f"_state_of_{i}"] = partial(state_of, argument)
@@ -141,16 +141,16 @@ def reader(
             lines.append(f"_check_memory({array!r}, {value})")
     lines += _overlaps(spec, declared, names)
     states = states or [None] * len(spec.operators)
-    for i, ((_, op), state) in enumerate(zip(spec.operators, states, strict=True)):
+    for i, ((name, op), state) in enumerate(zip(spec.operators, states, strict=True)):
         if op.state_size:
             names[f"_state_{i}"] = state
             lines.append(f"state_{i} = _state_{i}({'_lend' if isinstance(state, CapturedState) else ''})")
-            values.append(f"state_{i}")
+            values[name] = f"state_{i}"
     if "h_init" in parameters:
         lines += _init(spec, names)
-        values += ["init"] * (spec.option("init") is not None)
+        values["init"] = "init"
     given = "arguments, _lend=None" if lend is None else "arguments"
-    found = "".join(f"{each}, " for each in [found_problem, *values])
+    found = "".join(f"{each}, " for each in [found_problem, *map(values.__getitem__, spec.value_names(uses))])
     texts: dict[str, Any] = {"given": given, "found": found, "lines": lines}
     return define(f"call of {spec.algorithm}", "read", _READ, names, **texts)  # type: ignore[no-any-return]
 

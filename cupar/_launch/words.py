@@ -150,9 +150,9 @@ def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]
     found, count = [], 0
     for chain in chains:
         records = []
-        for each in chain._launches if chain else ():
+        for each in chain.launches if chain else ():
             attributes = addressof(PROGRAMMATIC) if chain and chain.overlaps else 0
-            places = places_of(chain._values.sizes, chain._numbers) if chain else {}
+            places = places_of(chain.values.layouts, chain.numbers) if chain else {}
             records.append(Record(*each, places, attributes, count, each[0].kernel))
             count += 1
         found.append(of_shape(records, kept) if records else [])

@@ -55,7 +55,7 @@ class GPU:
         )
 
     def executable(self, chains):
-        functions = [function for chain in chains for *_, function, _ in chain._launches]
+        functions = [function for chain in chains for *_, function, _ in chain.launches]
         handle = next(self._numbers)
         self._graphs[handle] = functions[0].place
         return SimpleNamespace(
