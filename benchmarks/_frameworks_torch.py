@@ -8,8 +8,8 @@
 * call: host time of a call of 1,000 items, beside `torch.cumsum`, without and with gradient, and of both
   passes;
 * compiled: host time of a call in a function under `torch.compile`, beside the same with `torch.cumsum`, by
-  default and with CUDA graphs ("reduce-overhead"). The compiler makes one kernel of the latter; so also beside
-  `torch.cumsum` as an operator in Python, which it calls between two kernels as it calls cupar's;
+  default and with CUDA graphs ("reduce-overhead"). The compiler makes one kernel of the latter; so also
+  beside `torch.cumsum` as an operator in Python, which it calls between two kernels as it calls cupar's;
 * layer: a training step of a selective state-space layer, beside a loop and associative_scan.
 """
 
