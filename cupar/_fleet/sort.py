@@ -6,7 +6,6 @@ shards of memory, beside the input and the output, and all ranks must have it be
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -73,20 +72,17 @@ class _Sort(Sharded):
             return self._samples(work, outputs[0], places)
 
         cuts = splitters.cuts(sizes, sampler)
-        buffers: list[Any] = []
+        dtypes = [each.dtype for each in outputs]
+        room = sum(num_items * each.itemsize + group.size * _ALIGNMENT for each in dtypes)
+        arenas: list[Any] = []
         error: Exception | None = None
         try:
-            for each in outputs:
-                room = num_items + group.size * _step(each.dtype)
-                buffers.append([work.temporary(room, each.dtype) for _ in range(2)])
+            arenas = [work.temporary(room, np.dtype(np.uint8)) for _ in range(2)]
         except (MemoryError, RuntimeError) as failure:
             error = failure
         group.compare(self._name, {}, error)
-        pieces = [
-            self._exchanged(work, each, pair[0], pair[1], cuts)
-            for each, pair in zip(outputs, buffers, strict=True)
-        ]
-        self._merged(work, buffers, pieces, outputs)
+        numbers = self._exchanged(work, outputs, arenas, cuts)
+        self._merged(work, arenas, numbers, outputs)
 
     def _samples(self, work: Work, keys: Any, places: list[Any]) -> tuple[Any, Any]:
         """Return the keys of all ranks at some places of each in order, as ranks and places."""
@@ -104,73 +100,59 @@ class _Sort(Sharded):
         ranks = np.repeat(np.arange(group.size), [*map(len, places)])
         return ranks[ids], np.concatenate(places)[ids]
 
-    def _exchanged(self, work: Work, given: Any, spare: Any, target: Any, cuts: Any) -> list[tuple[int, int]]:
-        """Send the parts of a shard to their ranks; return begins and sizes of those that have come."""
-        rank, size = self.group.rank, self.group.size
-        step, empty = _step(given.dtype), raw(given[:0])
-        pieces, begin = [], 0
-        for r in range(size):
-            number = int(cuts[rank + 1, r] - cuts[rank, r])
-            pieces.append((begin, number))
-            begin += -(-number // step) * step
-        send, place = [empty] * size, 0
-        for r in range(size):
-            first, last = int(cuts[r, rank]), int(cuts[r + 1, rank])
-            number = last - first
-            if r == rank:
-                own = pieces[rank][0]
-                work.copy(given[first:last], target[own : own + number], number)
-            elif number:
-                part = spare[place : place + number]
-                work.copy(given[first:last], part, number)
-                send[r] = raw(part)
-                place += -(-number // step) * step
-        recv = [
-            raw(target[begin : begin + number]) if r != rank else empty
-            for r, (begin, number) in enumerate(pieces)
-        ]
-        self.group.exchange(send, recv, self._stream(work))
-        return pieces
+    def _exchanged(self, work: Work, given: list[Any], arenas: list[Any], cuts: Any) -> list[int]:
+        """Send the parts of a shard to their ranks, keys and items together; return sizes of what has come.
 
-    def _merged(self, work: Work, buffers: Any, pieces: Any, outputs: Any) -> None:
+        Of two arenas, the first gets the pieces, in rank order; the second is used for what is sent.
+        """
+        rank, size, stream = self.group.rank, self.group.size, self._stream(work)
+        dtypes = [each.dtype for each in given]
+        numbers = [int(cuts[rank + 1, r] - cuts[rank, r]) for r in range(size)]
+        places = [(int(cuts[r, rank]), int(cuts[r + 1, rank])) for r in range(size)]
+        come = _laid_out(arenas[0], numbers, dtypes)
+        go = _laid_out(arenas[1], [0 if r == rank else e - b for r, (b, e) in enumerate(places)], dtypes)
+        for r, (first, last) in enumerate(places):
+            for each, part in zip(given, come[r][1] if r == rank else go[r][1], strict=True):
+                if last > first:
+                    work.copy(each[first:last], part, last - first)
+        recv = [arenas[0][:0] if r == rank else message for r, (message, _) in enumerate(come)]
+        self.group.exchange([message for message, _ in go], recv, stream)
+        return numbers
+
+    def _merged(self, work: Work, arenas: list[Any], numbers: list[int], outputs: list[Any]) -> None:
         """Merge neighbouring pieces, of which earlier ones come from lower ranks, until there is one.
 
-        Of keys and of items, there is a pair of buffers, of which the second has the pieces.
+        Of two arenas, the first has the pieces.
         """
-        while len(pieces[0]) > 1:
-            is_last = len(pieces[0]) == 2
-            halves, targets, pieces = zip(
-                *[
-                    _paired(target, source, each, output if is_last else None)
-                    for (target, source), each, output in zip(buffers, pieces, outputs, strict=True)
-                ],
-                strict=True,
-            )
-            for i, target in enumerate(targets[0]):
-                (first, second), items = halves[0][i], halves[1][i] if len(halves) > 1 else (None, None)
-                beside = targets[1][i] if len(targets) > 1 else None
-                one, other = (first, items[0], len(first)), (second, items[1], len(second))
-                work.run(self._merge, *one, *other, target, beside)
-            buffers = [pair[::-1] for pair in buffers]
+        dtypes, (source, target) = [each.dtype for each in outputs], arenas
+        while len(numbers) > 1:
+            pieces = [parts for _, parts in _laid_out(source, numbers, dtypes)]
+            if len(pieces) % 2:
+                pieces.append([each[:0] for each in pieces[0]])
+            numbers = [sum(numbers[i : i + 2]) for i in range(0, len(numbers), 2)]
+            found = [outputs]
+            if len(numbers) > 1:
+                found = [parts for _, parts in _laid_out(target, numbers, dtypes)]
+            for first, second, out in zip(pieces[::2], pieces[1::2], found, strict=True):
+                given = [
+                    value
+                    for keys, *items in (first, second)
+                    for value in (keys, *(items or [None]), len(keys))
+                ]
+                work.run(self._merge, *given, *out, *[None] * (2 - len(out)))
+            source, target = target, source
 
 
-def _paired(target: Any, source: Any, pieces: Any, output: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return neighbouring pieces in twos, the places where they are merged to, and where these begin."""
-    step, begin = _step(source.dtype), 0
-    halves, targets, merged = [], [], []
-    for i in range(0, len(pieces), 2):
-        two = [*pieces[i : i + 2], (0, 0)][:2]
-        halves.append([source[first : first + number] for first, number in two])
-        total = two[0][1] + two[1][1]
-        targets.append(target[begin : begin + total] if output is None else output)
-        merged.append((begin, total))
-        begin += -(-total // step) * step
-    return halves, targets, merged
-
-
-def _step(dtype: np.dtype[Any]) -> int:
-    """Return how many items there are from one aligned place to the next."""
-    return _ALIGNMENT // math.gcd(_ALIGNMENT, dtype.itemsize)
+def _laid_out(arena: Any, numbers: list[int], dtypes: list[np.dtype[Any]]) -> list[tuple[Any, list[Any]]]:
+    """Return, of each of some pieces, its bytes in an arena and its columns, each of which begins aligned."""
+    found, begin = [], 0
+    for number in numbers:
+        first, columns = begin, []
+        for dtype in dtypes:
+            columns.append(viewed(arena[begin : begin + number * dtype.itemsize], dtype))
+            begin += -(-number * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        found.append((arena[first:begin], columns))
+    return found
 
 
 class RadixSort(_Sort):

@@ -113,6 +113,21 @@ def test_a_comm_of_ones_own():
     assert on_all(distributed.threads(3, 60), work) == [("recorded", 18, "gather")] * 3
 
 
+def test_keys_and_items_are_exchanged_together():
+    def work(group):
+        keys, places = np.arange(9 * group.rank)[::-1].astype("u1"), np.arange(9.0 * group.rank)
+        out, moved = np.zeros_like(keys), np.zeros_like(places)
+        sort = distributed.radix_sort(keys, out, places, moved, group=group)
+        with mock.patch.object(group.comm, "exchange", wraps=group.comm.exchange) as exchange:
+            sort.run(keys, out, places, moved, len(keys))
+        return exchange.call_count, [*zip(out.tolist(), moved.tolist(), strict=True)]
+
+    found = on_all(distributed.threads(4, 60), work)
+    assert [count for count, _ in found] == [1] * 4
+    pairs = [(key, 9 * rank - 1 - key) for key in range(27) for rank in range(4) if key < 9 * rank]
+    assert [pair for _, part in found for pair in part] == pairs
+
+
 def test_calls_have_two_phases():
     x, out = np.arange(5), np.zeros(1, "i8")
     total = distributed.reduce_into(x, out, ranks.plus, 0)

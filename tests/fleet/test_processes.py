@@ -19,7 +19,7 @@ def is_told(found, size):
 def is_told_of_faults(found):
     """A step of one rank fails, and one rank is interrupted as it waits; what is given goes on."""
     for rank, failed, told in (each["faults"] for each in found):
-        assert failed == found[0]["faults"][1] > 10
+        assert failed == found[0]["faults"][1] >= 8
         if rank == failing_ranks.VICTIM:
             assert told == "KeyboardInterrupt: "
         else:
