@@ -39,25 +39,42 @@ def is_one(item: Any) -> Any:
     return item == 1
 
 
+# Volatile, or the compiler reads it once, before the loop.
+NOW = """
+__device__ long long now(const long long* found) {
+  long long value;
+  asm volatile("ld.relaxed.gpu.global.s64 %0, [%1];" : "=l"(value) : "l"(found));
+  return value;
+}
+"""
+
+
 def kernel_of(predicate: Callable[[Any], Any]) -> Any:
     """Return the kernel: tiles of items in order, until one is behind what has been found."""
     import cupar
     from cupar import cuda
 
     fits = cupar.jit(predicate, device=True)
+    now = cupar.cpp(NOW, "int64(int64[::1])")
 
     @cupar.jit
     def find(x: Any, found: Any) -> None:
         start = cuda.blockIdx.x * THREADS * EACH
-        step = cuda.gridDim.x * THREADS * EACH
-        while start < x.size:
-            if cuda.ldcv(found, 0) < start:  # not cached: others write it
-                break
-            for k in range(EACH):
-                i = start + k * THREADS + cuda.threadIdx.x
-                if i < x.size and fits(x[i]):
-                    cuda.atomic.min(found, 0, i)
-            start += step
+        while start < x.size and now(found) >= start:
+            mine = x.size
+            first = start + cuda.threadIdx.x
+            if start + THREADS * EACH <= x.size:
+                for k in range(EACH):  # from the last one, without branches, so that all are loaded at once
+                    i = first + (EACH - 1 - k) * THREADS
+                    mine = i if fits(x[i]) else mine
+            else:
+                for k in range(EACH):
+                    i = first + k * THREADS
+                    if i < mine and fits(x[i]):
+                        mine = i
+            if mine < x.size:
+                cuda.atomic.min(found, 0, mine)
+            start += cuda.gridDim.x * THREADS * EACH
 
     return find
 
