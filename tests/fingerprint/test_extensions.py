@@ -3,6 +3,7 @@
 Each runs in a process of its own, for what is registered with numba stays there.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -51,6 +52,44 @@ def process(cache, code, *arguments):
     return done.stdout
 
 
+# Imports numba-cuda once, and does each piece of code in a child that it forks.
+FORKING = """
+import json, os, sys, traceback
+import numba.cuda, numpy, cupar
+for line in sys.stdin:
+    cache, code = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.environ["CUPAR_CACHE_DIR"], status = cache, 1
+        try:
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+        os._exit(status)
+    print(f"\\ndone {os.waitpid(child, 0)[1]}", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def forked():
+    """Return what runs code in a process of its own that has numba-cuda."""
+    command = [sys.executable, "-c", FORKING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+
+        def run(cache, code):
+            print(json.dumps([str(cache), HEAD + code]), file=parent.stdin, flush=True)
+            lines = []
+            while not (lines and lines[-1].startswith("done ")):
+                lines.append(parent.stdout.readline())
+                assert lines[-1], "the process that forks has ended"
+            assert lines[-1] == "done 0\n", "".join(lines)
+
+        yield run
+        parent.stdin.close()
+
+
 @pytest.fixture(scope="module")
 def caches(tmp_path_factory):
     """Return two caches: with the kernels that these tests use, and with what `build` builds, too."""
@@ -73,6 +112,18 @@ def run_again(caches, tmp_path):
     """Return what runs code in a process with a cache of the test's own, in which `build` is."""
     shutil.copytree(caches["built"], tmp_path / "cache")
     return partial(process, tmp_path / "cache")
+
+
+@pytest.fixture
+def fork(forked, run, tmp_path):
+    """Return what runs code as `run` does, where numba-cuda is imported."""
+    return partial(forked, tmp_path / "cache")
+
+
+@pytest.fixture
+def fork_again(forked, run_again, tmp_path):
+    """Return what runs code as `run_again` does, where numba-cuda is imported."""
+    return partial(forked, tmp_path / "cache")
 
 
 # Each changes what `a - b` of float32 compiles to.
@@ -142,11 +193,11 @@ CONCERNING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONCERNING)
-def test_what_concerns_an_operator_is_refused(run_again, name):
+def test_what_concerns_an_operator_is_refused(fork_again, run_again, name):
     """On disk, in memory, and where nothing was built."""
     code = textwrap.dedent(CONCERNING[name])
-    known = "import numba.cuda, time\nassert (build(), build(), build()) == ('disk', 'memory', 'memory')"
-    run_again(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
+    known = "import time\nassert (build(), build(), build()) == ('disk', 'memory', 'memory')"
+    fork_again(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
     if name in ("overload", "typeof", "a data model"):  # before anything was asked for
         run_again(f"{code}\nrefused()\ncupar.cache.clear()\nrefused()")
 
@@ -246,10 +297,10 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_registrations_beside_the_operators_own_names(run, name):
+def test_registrations_beside_the_operators_own_names(fork, name):
     code, op = AROUND[name]
     code = textwrap.dedent(code)
-    run(f"FACTOR = 2.5\n{code}\nassert build() == 'linked'\nrefused({op}, match='registered with numba')")
+    fork(f"FACTOR = 2.5\n{code}\nassert build() == 'linked'\nrefused({op}, match='registered with numba')")
 
 
 OF_THEIR_OWN = """
