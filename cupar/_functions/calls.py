@@ -275,9 +275,17 @@ def _number(name: str, value: Any, other: np.dtype[Any]) -> Operand:
 
 
 def output_of(
-    work: Work, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: Sequence[Operand]
+    work: Work,
+    out: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    inputs: Sequence[Operand],
+    in_order: bool = True,
 ) -> Operand:
-    """Return where results go: a new array, or `out`, checked."""
+    """Return where results go: a new array, or `out`, checked.
+
+    It may be an input only if both are gone through `in_order`.
+    """
     if out is None:
         return work.empty(shape, dtype)
     if dtype.names is not None:
@@ -285,7 +293,7 @@ def output_of(
         if not isinstance(out, tuple) or len(out) != len(fields):
             raise TypeError(f"out: expected a tuple of {len(fields)} arrays, as `x` is one, got {_kind(out)}")
         given = zip(out, fields, strict=True)
-        return zipped([output_of(work, one, shape, each, inputs) for one, each in given])
+        return zipped([output_of(work, one, shape, each, inputs, in_order) for one, each in given])
     if isinstance(out, Iterator):
         return Operand(out, out, shape)
     found = libraries.of("out", out)
@@ -304,10 +312,15 @@ def output_of(
         leaves = over("x", each.items).leaves
         for leaf in [one for one in leaves if one.is_array]:
             other, last = libraries.address(leaf.given, work.library.on_cpu)
-            if other < end and begin < last and ((other, last) != (begin, end) or not leaf.reads_in_order):
-                raise ValueError(
-                    "out: expected the input itself or an array apart from it, got one that overlaps it"
-                )
+            if other < end and begin < last:
+                itself = in_order and leaf.reads_in_order
+                if not itself or (other, last) != (begin, end):
+                    wanted = (
+                        "the input itself or an array apart from it"
+                        if itself
+                        else "an array apart from inputs"
+                    )
+                    raise ValueError(f"out: expected {wanted}, got one that overlaps it")
     return target
 
 

@@ -15,12 +15,12 @@ from ..iterators import (
     ZipIterator,
 )
 from ..operators import Op, OpKind
-from . import operators
+from . import libraries, operators
 from .axes import INT64, Layout, axis_of, constant, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of, same_memory
 from .described import described
 from .rows import check_numbers, places_of
-from .values import cast, casting, dtype_of, initial, integer, is_nonzero
+from .values import accumulated, cast, casting, dtype_of, initial, integer, is_nonzero, whole
 
 _BOOL = np.dtype(bool)
 
@@ -99,7 +99,7 @@ def fill(work: Work, out: Any, value: Any, /, *, stream: Any = None) -> Any:
     >>> arrays.fill(np.empty(3, int), 7)
     array([7, 7, 7])
     """
-    memory = work.library.memory(out)
+    memory = libraries.of("out", out).memory(out)
     filling = constant(initial("value", value, memory.dtype)[0])
     return _stored(work, filling, tuple(memory.shape), out)
 
@@ -213,7 +213,8 @@ def roll(
     array([4, 3, 1])
     """
     layout = _layout(x, axis)
-    places = indices(_rolled, max(layout.length, 1), layout.inner, number % max(layout.length, 1))
+    length = max(layout.length, 1)
+    places = indices(_rolled, length, layout.inner, whole("number", number) % length)
     return _stored(work, PermutationIterator(x.items, places), x.shape, out)
 
 
@@ -237,7 +238,7 @@ def shift(
     check_numbers("x", x)
     layout = _layout(x, axis)
     length = max(layout.length, 1)
-    moved = max(-length, min(length, number))
+    moved = max(-length, min(length, whole("number", number)))
     places = indices(_rolled, length, layout.inner, moved)
     inside = with_numbers(CountingIterator(np.int64(0)), length, layout.inner, moved)
     items = ZipIterator(
@@ -326,6 +327,7 @@ def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stre
     array([4, 7])
     """
     check_numbers("x", x)
+    libraries.of("out", out)
     holds = _flags("flags", flags, indices, "indices")
     places = TransformIterator(
         ZipIterator(holds, places_of(work, "indices", indices, x.size)), _or_zero, INT64
@@ -348,8 +350,8 @@ def scatter(work: Work, x: Any, indices: Any, out: Any, /, *, stream: Any = None
     """
     if x.shape != indices.shape:
         raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
-    memory = work.library.memory(out)
-    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices])
+    memory = libraries.of("out", out).memory(out)
+    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices], in_order=False)
     places = places_of(work, "indices", indices, target.size)
     work.copy(x.items, casting(PermutationIterator(target.items, places), x.dtype), x.size)
     return target
@@ -378,11 +380,16 @@ def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, str
     if x.shape != indices.shape:
         raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
     holds = _flags("flags", flags, x, "x")
-    memory = work.library.memory(out)
-    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices, flags])
+    memory = libraries.of("out", out).memory(out)
+    target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices, flags], in_order=False)
     places = places_of(work, "indices", indices, target.size)
-    each = ZipIterator(holds, places, cast(x.items, target.dtype))
-    work.copy(each, DiscardIterator(INT64), x.size, _writing(target.items))
+    items, written = cast(x.items, target.dtype), target.items
+    if (
+        work.library.on_cpu and accumulated(target.dtype) != target.dtype
+    ):  # numba has no arrays of these there
+        items, written = (each.view(np.int16) for each in (work.kept(items, x.size), written))
+    each = ZipIterator(holds, places, items)
+    work.copy(each, DiscardIterator(INT64), x.size, _writing(written))
     return target
 
 

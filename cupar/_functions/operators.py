@@ -72,6 +72,8 @@ def within(op: Op) -> Any:
     """Return an operator as a function that others can call; TypeError if it is LTO-IR, which none can."""
     if isinstance(op, RawOp):
         raise TypeError("op: expected a function or an OpKind, since another function calls it, got a RawOp")
+    if not callable(op) and not isinstance(op, OpKind):
+        raise TypeError(f"op: expected a function or an OpKind, got {op!r}")
     return function_of(op)
 
 

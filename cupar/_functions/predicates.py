@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._ir.iterator import over
 from ..iterators import (
     CountingIterator,
     DiscardIterator,
@@ -298,7 +299,7 @@ def is_sorted(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = No
         check_numbers("x", x)
     op = _in_order(operators.less_of(x.dtype) if less is None else less)
     number = max(x.size - 1, 0)
-    pairs = ZipIterator(x.items[:number], x.items[1:]) if number else ZipIterator(x.items, x.items)
+    pairs = ZipIterator(x.items, over("x", x.items) + 1 if number else x.items)
     flags = Operand(None, TransformIterator(pairs, op, _BOOL), (number,))
     return reduced(work, flags, None, OpKind.LOGICAL_AND, None, None, False, None, None)
 

@@ -54,6 +54,9 @@ def casting(out: Any, source: np.dtype[Any]) -> Any:
         return out
     if structs.convertible(source, out.dtype):
         return TransformOutputIterator(out, OpKind.IDENTITY, source)
+    if source.kind == "c" and out.dtype.kind in "iu":
+        out = casting(out, np.dtype(f"f{source.itemsize // 2}"))
+        return TransformOutputIterator(out, _real, source)
     op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype)
     return TransformOutputIterator(out, op, source)
 
@@ -90,6 +93,8 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
             named = [initial(f"{name}[{i}]", *each) for i, each in enumerate(zip(items, fields, strict=True))]
             return np.array([tuple(each[0] for each in named)], dtype)
         given = np.asarray(value).reshape(1)
+        if value is None or given.dtype.kind in "SU":  # which NumPy converts: to NaN, and what the text says
+            raise ValueError("it is no number")
         if given.dtype.kind == "c" != dtype.kind:
             given = given if given.imag.any() else given.real
         if dtype.kind not in "biu":  # floats are rounded
@@ -98,18 +103,24 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
             found = given.astype(dtype)
         if not np.array_equal(found, given):
             raise ValueError("it would become another value")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
         ) from None
     return found
 
 
-def integer(name: str, value: Any, most: int | None = None) -> int:
-    """Return an integer from 0 on; raise TypeError or ValueError if it is none."""
+def whole(name: str, value: Any) -> int:
+    """Return an integer of any sign; raise TypeError if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    if value < 0 or (most is not None and value > most):
-        wanted = "0 or more" if most is None else f"from 0 to {most}"
-        raise ValueError(f"{name}: expected {wanted}, got {value}")
     return int(value)
+
+
+def integer(name: str, value: Any, most: int | None = None) -> int:
+    """Return an integer from 0 on; raise TypeError or ValueError if it is none."""
+    found = whole(name, value)
+    if found < 0 or (most is not None and found > most):
+        wanted = "0 or more" if most is None else f"from 0 to {most}"
+        raise ValueError(f"{name}: expected {wanted}, got {found}")
+    return found

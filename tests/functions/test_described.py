@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cupar import arrays
+from cupar.iterators import TransformIterator
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
-N = np.arange(3, dtype=np.int8)
+N, M = np.arange(3, dtype=np.int8), np.arange(3, dtype=np.int8)
 NAMES = [name for name in arrays.__all__ if hasattr(getattr(arrays, name), "__wrapped__")]
 
 
@@ -29,8 +30,19 @@ REFUSED = [
     ),
     (lambda: arrays.roll(X, 1, 2), TypeError, r"roll\(\) takes 2 positional arguments but 3"),
     (lambda: arrays.reverse(X, axis=2), ValueError, "axis: expected from -2 to 1"),
-    (lambda: arrays.reverse(X, out=X), ValueError, "out: expected the input itself or an array apart"),
-    (lambda: arrays.gather(X[0], N, out=X[0]), ValueError, "out: expected the input itself or an array"),
+    (lambda: arrays.reverse(X, out=X), ValueError, "out: expected an array apart from inputs"),
+    (lambda: arrays.gather(X[0], N, out=X[0]), ValueError, "out: expected an array apart from inputs"),
+    (lambda: arrays.scatter(N, N[::-1], N), ValueError, "out: expected an array apart from inputs"),
+    (lambda: arrays.scatter_if(N, M, N, M), ValueError, "out: expected an array apart from inputs"),
+    (lambda: arrays.scatter(N, N, None), TypeError, "out: expected an array of NumPy"),
+    (lambda: arrays.scatter_if(N, N, N, (N, N)), TypeError, "out: expected an array of NumPy"),
+    (lambda: arrays.gather_if(N, N, N, None), TypeError, "out: expected an array of NumPy"),
+    (lambda: arrays.roll(N, 1.5), TypeError, "number: expected an integer, got float"),
+    (lambda: arrays.shift(N, None), TypeError, "number: expected an integer, got NoneType"),
+    (lambda: arrays.count_if(N, 3), TypeError, "op: expected a function or an OpKind, got 3"),
+    (lambda: arrays.fill(X.copy(), None), TypeError, "value: expected one value of float32, got None"),
+    (lambda: arrays.inner_product(X, X, init="3"), TypeError, "init: expected one value of float32, got '3'"),
+    (lambda: arrays.count(N, 2**70), TypeError, "value: expected one value of int8"),
     (lambda: arrays.gather(X, X), TypeError, "indices: expected integers, got float32"),
     (lambda: arrays.gather(N, N + 1), IndexError, "indices: expected from -3 to 2"),
     (lambda: arrays.scatter(N, N[:2], N.copy()), ValueError, "indices: expected the shape of `x`"),
@@ -57,3 +69,26 @@ def test_what_declines_writes_nothing():
     out = np.full(3, 7, np.int8)
     assert arrays.scatter_if(N, np.zeros(3, int), np.zeros(3, bool), out) is out
     assert out.tolist() == [7, 7, 7]
+
+
+def test_places_of_small_integers_are_places():
+    x = np.arange(300)
+    assert np.array_equal(arrays.roll(x, np.int8(-128)), np.roll(x, -128))
+    assert np.array_equal(arrays.roll(x, 2**70), np.roll(x, 2**70 % 300))
+    assert not arrays.shift(x, 2**70).any()
+
+
+def test_float16_is_written_where_flags_hold():
+    x, out = np.array([1.5, 2.5], np.float16), np.zeros(2, np.float16)
+    assert arrays.scatter_if(x, np.array([1, 0]), np.array([1, 0]), out).tolist() == [0, 1.5]
+
+
+def test_complex_numbers_are_written_to_integers_as_numpy_does():
+    x, out = np.array([1 + 2j, 3]), np.zeros(2, np.int64)
+    assert arrays.scatter(x, np.array([1, 0]), out).tolist() == [3, 1]
+
+
+def test_iterators_and_tuples_are_sorted_or_not():
+    assert arrays.is_sorted(TransformIterator(np.arange(3), lambda i: i * i))
+    by_first = lambda a, b: a[0] < b[0]
+    assert not arrays.is_sorted((M[::-1].copy(), N), less=by_first)
