@@ -118,7 +118,13 @@ class Group:
         GroupError
             If one of them has failed, or does not come in time.
         """
-        self.agree(b"")
+        if any(self.agree(b"")):
+            raise self._astray()
+
+    def _astray(self) -> GroupError:
+        """Return an error of all ranks, as some wait for all, and others are in a call: no more is known."""
+        self._failure = "ranks are not in the same call: some have left it, or not called"
+        return on_all(GroupError(f"{self.transport}: {self._failure}"))
 
     # --- Agree -------------------------------------------------------------------------------------------
 
@@ -143,7 +149,10 @@ class Group:
     def _told(self, own: Any, what: str, error: Exception | None = None) -> list[Any]:
         """Return what each rank tells; if one has an error instead, raise on all."""
         said = "" if error is None else _text(error)
-        found = [json.loads(each) for each in self.agree(json.dumps([own, said]).encode())]
+        answers = self.agree(json.dumps([own, said]).encode())
+        if not all(answers):
+            raise self._astray() from error
+        found = [json.loads(each) for each in answers]
         if error is not None:
             raise on_all(error)
         for rank, (_, failure) in enumerate(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,18 @@ from .group import Group, group
 T = TypeVar("T", bound="Sharded")
 
 
+def _telling(run: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(run)
+    def told(self: Sharded, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(self, *args, **kwargs)
+        except BaseException as error:
+            self.group.fail(error)
+            raise
+
+    return told
+
+
 class Sharded:
     """An algorithm over the shards of a group. Made by the factories of `cupar.distributed`.
 
@@ -39,6 +52,13 @@ class Sharded:
     group: Group
     _library: libraries.Library
     _local: Any  # the algorithm that works on a shard
+
+    def __init_subclass__(cls) -> None:
+        """Have the others told if a call has the wrong arguments, as of other errors."""
+        super().__init_subclass__()
+        run = cls.__dict__.get("run")
+        if run is not None:
+            cls.run = _telling(run)  # type: ignore[attr-defined]
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:

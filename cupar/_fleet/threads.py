@@ -19,11 +19,14 @@ class _Meeting:
         self._here, self._met, self._timeout, self._why = set[int](), 0, timeout, ""
         self._changed = threading.Condition()
 
-    def all(self, rank: int, given: Any) -> list[Any]:
-        """Return what all bring, once they have. They stay until the next `wait`."""
-        self.slots[rank] = given
+    def all(self, rank: int, what: str, given: Any) -> list[Any]:
+        """Return what all bring for the same end, once they have. They stay until the next `wait`."""
+        self.slots[rank] = what, given
         self.wait(rank)
-        return list(self.slots)
+        found = list(self.slots)
+        if any(each[0] != what for each in found):
+            raise GroupError("ranks are not in the same call: some have left it, or not called")
+        return [each[1] for each in found]
 
     def wait(self, rank: int) -> None:
         """Wait for all; raise `GroupError` if some do not come in time, or one has failed."""
@@ -57,15 +60,15 @@ class ThreadComm:
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
-        found = self._meeting.all(self.rank, data)
+        found = self._meeting.all(self.rank, "agree", data)
         self._meeting.wait(self.rank)
         return found
 
-    def _copies(self, given: Any, pairs: Any, stream: Any) -> None:
+    def _copies(self, what: str, given: Any, pairs: Any, stream: Any) -> None:
         """Copy parts of what all ranks bring, which stays as it is until all have."""
         if stream is not None:
             waited(stream)
-        for source, target in pairs(self._meeting.all(self.rank, given)):
+        for source, target in pairs(self._meeting.all(self.rank, what, given)):
             copied(source, target, stream)
         if stream is not None:
             waited(stream)
@@ -75,11 +78,15 @@ class ThreadComm:
         """Copy the records of all ranks."""
         n = record.nbytes
         parts = [records[r * n : (r + 1) * n] for r in range(self.size)]
-        self._copies(record, lambda found: zip(found, parts, strict=True), stream)
+        self._copies("gather", record, lambda found: zip(found, parts, strict=True), stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
         """Copy what each rank has for this one."""
-        self._copies(send, lambda found: zip([each[self.rank] for each in found], recv, strict=True), stream)
+
+        def pairs(found: Any) -> Any:
+            return zip([each[self.rank] for each in found], recv, strict=True)
+
+        self._copies("exchange", send, pairs, stream)
 
     def total(self, array: Any, stream: Any) -> None:
         """Add the numbers of all ranks, in rank order; those of devices on the host."""
@@ -88,7 +95,7 @@ class ThreadComm:
             host = np.empty(array.size, array.dtype)
             copied(raw(array), raw(host), stream)
             waited(stream)
-        total = np.sum(self._meeting.all(self.rank, host), axis=0, dtype=array.dtype)
+        total = np.sum(self._meeting.all(self.rank, "total", host), axis=0, dtype=array.dtype)
         self._meeting.wait(self.rank)
         copied(raw(total), raw(array), stream)
         if stream is not None:

@@ -185,6 +185,34 @@ def test_an_interrupt_is_told_to_all():
         assert "rank 0 raised KeyboardInterrupt" in failing_ranks.told(group, group.synchronize)
 
 
+def test_wrong_arguments_of_one_rank_are_told_to_all():
+    def told(group):
+        x, out = np.arange(9), np.zeros(9, "i8")
+        scan = distributed.inclusive_scan(x, out, ranks.plus, group=group)
+        arguments = (x,) if group.rank == failing_ranks.VICTIM else (x, out, 9)
+        return failing_ranks.told(group, lambda: scan.run(*arguments))
+
+    found = on_all(distributed.threads(3, 60), told)
+    assert found[failing_ranks.VICTIM].startswith("TypeError: Scan.run() missing 2 required")
+    assert found[0] == found[2]
+    assert "rank 1 raised TypeError: Scan.run() missing 2 required" in found[0]
+
+
+@pytest.mark.parametrize("call", ["factory", "run"])
+def test_ranks_in_different_calls_all_raise(call):
+    def told(group):
+        x, out = np.arange(9), np.zeros(9, "i8")
+        if call == "factory" and group.rank != failing_ranks.VICTIM:
+            return failing_ranks.told(group, lambda: distributed.radix_sort(x, out, group=group))
+        scan = distributed.inclusive_scan(x, out, ranks.plus, group=group) if call == "run" else None
+        if scan is not None and group.rank != failing_ranks.VICTIM:
+            return failing_ranks.told(group, lambda: scan.run(x, out, 9))
+        return failing_ranks.told(group, int)
+
+    for found in on_all(distributed.threads(3, 60), told):
+        assert "ranks are not in the same call" in found
+
+
 def test_a_forked_process_is_not_in_the_group():
     group = distributed.threads(2)[0]
     with mock.patch("os.getpid", lambda: -1):
