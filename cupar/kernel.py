@@ -26,7 +26,7 @@ from ._jit.dispatcher import Dispatcher
 from ._jit.options import checked
 from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
-from ._jit.site import Launch, LaunchSite
+from ._jit.site import Launcher, LaunchSite
 from ._launch.arguments import ordered
 from ._launch.configuration import Configuration, integer
 
@@ -207,7 +207,7 @@ class Kernel(Dispatcher):
         self, function: FunctionType, options: Mapping[str, Any], declared: Any, cc: Any, wait: bool
     ) -> None:
         super().__init__(function, options, declared, cc, wait)
-        self._sites: Recent[Any, Launch] = Recent(_MOST_SITES)
+        self._sites: Recent[Any, Launcher] = Recent(_MOST_SITES)
         self.specializations: dict[Types, Kernel] = {}
 
     @NumbaType
@@ -245,7 +245,7 @@ class Kernel(Dispatcher):
 
     # --- Launching ---------------------------------------------------------------------------------------
 
-    def __getitem__(self, configuration: Any) -> Launch:
+    def __getitem__(self, configuration: Any) -> Launcher:
         """Return what launches it: a function of its arguments.
 
         Raises
@@ -272,7 +272,7 @@ class Kernel(Dispatcher):
         *,
         cluster: Any = None,
         overlaps: bool = False,
-    ) -> Launch:
+    ) -> Launcher:
         """Return what launches it, as ``kernel[grid, block, stream, shared]`` does.
 
         Parameters
@@ -296,12 +296,14 @@ class Kernel(Dispatcher):
         except (KeyError, TypeError):
             return self._site(key, (grid, block, stream, shared), cluster, overlaps)
 
-    def _site(self, key: Any, given: tuple[Any, ...], cluster: Any = None, overlaps: bool = False) -> Launch:
+    def _site(
+        self, key: Any, given: tuple[Any, ...], cluster: Any = None, overlaps: bool = False
+    ) -> Launcher:
         grid, block = given[:2]
         stream, shared = given[2] if len(given) > 2 else None, given[3] if len(given) > 3 else 0
         config = Configuration(grid, block, shared, cluster, overlaps)
 
-        def remember(launch: Launch) -> None:
+        def remember(launch: Launcher) -> None:
             with suppress(TypeError):  # it cannot be hashed
                 self._sites[key] = launch
 
@@ -315,11 +317,11 @@ class Kernel(Dispatcher):
         remember(launch)
         return launch
 
-    def once(self, grid: Any, block: Any, stream: Stream, shared: int = 0) -> Launch:
+    def once(self, grid: Any, block: Any, stream: Stream, shared: int = 0) -> Launcher:
         """Do what `configure` does, and do not remember it."""
         return LaunchSite(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
 
-    def forall(self, ntasks: int, tpb: int = 0, stream: Stream = None, sharedmem: int = 0) -> Launch:
+    def forall(self, ntasks: int, tpb: int = 0, stream: Stream = None, sharedmem: int = 0) -> Launcher:
         """Return what launches it with at least so many threads, in blocks that make the most of the card.
 
         Parameters

@@ -18,7 +18,7 @@ from .._ir.specialisation import Specialisation
 from .._jobs.threads import collecting
 from . import compiling
 from .code import SYMBOL, packed
-from .plans import has_code
+from .schedules import has_code
 from .target import target
 from .values import BYTES, outlined
 

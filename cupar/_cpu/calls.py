@@ -17,7 +17,7 @@ from .._device import arrays
 from .._ir.iterator import room_of
 from .._kernels.segments import Segments
 from . import bit_sorts, offsets
-from .plans import Part, Schedule, is_gathered, is_listed, is_numpys, plan
+from .schedules import Part, Schedule, is_gathered, is_listed, is_numpys, schedule
 from .threads import in_threads
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CpuAlgorithm(Algorithm, uses={}):
                 gather = self._gather if is_gathered(spec) else None
                 bit_sorts.sort(spec, read[0], read[1:], gather)
                 return
-            run(self._built.code, plan(spec, read[0]), read[1:])  # type: ignore[arg-type]
+            run(self._built.code, schedule(spec, read[0]), read[1:])  # type: ignore[arg-type]
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
 

@@ -14,7 +14,7 @@ from .._ir.specialisation import Specialisation
 from . import offsets
 from .iterators import functions_of
 from .operators import function_of
-from .plans import FIRST_VALUE, WORDS, Part, execution_plan_of
+from .schedules import FIRST_VALUE, WORDS, Part, execution_plan_of
 from .values import Place, cast_to, constant, inlined, integer, memory
 
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .plans import EXECUTION_PLANS
+from .schedules import EXECUTION_PLANS
 
 
 def check(spec: Specialisation) -> None:

@@ -23,7 +23,7 @@ from .. import structs
 from .._base import device
 from .._cpu.calls import CpuAlgorithm
 from .._cpu.code import fault_code
-from .._cpu.plans import Part, is_gathered, is_numpys, plan
+from .._cpu.schedules import Part, is_gathered, is_numpys, schedule
 from .._device import driver
 from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
@@ -337,14 +337,14 @@ class Render:
             function = self._function("numpy", gather, spec.algorithm, spec.option("order"), shown, numbers)
             self._calls(function, [Part(0, 0, 0, 0)], given)
             return
-        schedule = plan(spec, problem)
-        storage = self._needs(_aligned(schedule.nbytes))
-        columns = [storage + each for each in schedule.columns]
+        made = schedule(spec, problem)
+        storage = self._needs(_aligned(made.nbytes))
+        columns = [storage + each for each in made.columns]
         raising = {str(fault_code(op)): op.described for op in spec.functions.values() if op.kind is None}
         function = self._function("code", key, spec.algorithm, raising)
-        common = [*given, *columns, *schedule.numbers]
-        steps = list(schedule.steps)
-        if schedule.check is not None:
+        common = [*given, *columns, *made.numbers]
+        steps = list(made.steps)
+        if made.check is not None:
             first = steps.pop(0)
             self._calls(function, first, common)
             checked = self._function("check", None, spec.algorithm, problem._asdict())

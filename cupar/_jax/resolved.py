@@ -19,7 +19,7 @@ from .._base import fork
 from .._cpu import bit_sorts, offsets
 from .._cpu.calls import run
 from .._cpu.code import HostCode
-from .._cpu.plans import Part, Schedule
+from .._cpu.schedules import Part, Schedule
 from .._device import driver
 from .._device.kernels import Library, device_properties
 from .._kernels.image import Image

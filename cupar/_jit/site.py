@@ -27,7 +27,7 @@ from .overload import Overload, all_types
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
 
-Launch = Callable[..., None]
+Launcher = Callable[..., None]
 
 _SOURCE = """
 def made(_numbers, _handle, _other):
@@ -76,7 +76,7 @@ class LaunchSite:
     """
 
     def __init__(
-        self, kernel: Dispatcher, config: Configuration, stream: Any, remember: Callable[[Launch], None]
+        self, kernel: Dispatcher, config: Configuration, stream: Any, remember: Callable[[Launcher], None]
     ) -> None:
         self.kernel: Dispatcher = kernel
         self.config: Configuration = config
@@ -87,7 +87,7 @@ class LaunchSite:
         if config.attributes or self.handle == driver.PER_THREAD:
             self.kind = "alone"
 
-    def first(self) -> Launch:
+    def first(self) -> Launcher:
         """Return the slow function, for a kernel without code in this context yet."""
         kernel = self.kernel
 
@@ -127,7 +127,7 @@ class LaunchSite:
         except (struct.error, OverflowError) as error:
             raise _refused(self.kernel.names, kinds, arguments, error) from None
 
-    def launcher(self, overload: Overload) -> Launch:
+    def launcher(self, overload: Overload) -> Launcher:
         """Return the fast function, for an overload."""
         made = _maker(overload, self.kernel, self.kind)
         numbers = self.config.numbers(overload.loaded.is_cooperative)
@@ -146,12 +146,12 @@ class LaunchSite:
         made: Any = _maker(overload, self.kernel, "bytes")
         return made(None, lent, other)  # type: ignore[no-any-return]
 
-    def _with_methods(self, launch: Any) -> Launch:
+    def _with_methods(self, launch: Any) -> Launcher:
         launch.site, launch.__qualname__ = self, self.kernel.__name__
         return launch  # type: ignore[no-any-return]
 
 
-def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launch]:
+def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launcher]:
     """Return a factory of an overload's launch functions: takes numbers, stream, and a fallback."""
     key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.launchers.get(key)
@@ -160,7 +160,7 @@ def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., L
     return found
 
 
-def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launch]:
+def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launcher]:
     kinds, held = all_types(overload._spec), captured(overload)
     place, stream = _PLACES[kind]
     names: dict[str, Any] = {

@@ -118,7 +118,7 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
     if not kept.is_cpu:
         return Code(kept, blob)
     from .._cpu.code import HostCode
-    from .._cpu.plans import has_code
+    from .._cpu.schedules import has_code
 
     host: Any = HostCode(kept, blob, has_code(kept))
     return host  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ import numpy as np
 import cupar
 from cupar import OpKind, SortOrder
 from cupar._cpu import calls as host_calls
-from cupar._cpu import plans
+from cupar._cpu import schedules
 
 from . import data
 from .algorithms import ALGORITHMS
@@ -26,7 +26,7 @@ CALLS = {
 
 
 # The least items of a part, and of a call that several threads do: as they are, and few.
-PARTS = [(plans._LEAST, host_calls._SMALL), (7, 1), (100, 500), (64, 1 << 17)]
+PARTS = [(schedules._LEAST, host_calls._SMALL), (7, 1), (100, 500), (64, 1 << 17)]
 
 
 class Failure(AssertionError):
@@ -129,7 +129,7 @@ def smaller(built, failure, way, seed):
 class Player:
     """Plays cases until the time is up; all follows from the seed and each case's number.
 
-    It changes how problems are split into parts, in `plans` and `calls`: restore that afterwards.
+    It changes how problems are split into parts, in `schedules` and `calls`: restore that afterwards.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Player:
         rng = np.random.default_rng([self.seed, number])
         names = list(ALGORITHMS)
         name = names[number % len(names)]
-        plans._LEAST, host_calls._SMALL = PARTS[int(rng.integers(len(PARTS)))]
+        schedules._LEAST, host_calls._SMALL = PARTS[int(rng.integers(len(PARTS)))]
         with np.errstate(all="ignore"):
             case = ALGORITHMS[name](rng)
             try:

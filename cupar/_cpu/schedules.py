@@ -1,7 +1,7 @@
 """Calls on the CPU: which parts of a problem are done at once, in which phases, with which columns.
 
 The plans of `_kernels` are for GPUs alone. Here each algorithm has an `ExecutionPlan`, which is the same for
-all of its calls, and `plan` makes a `Schedule` of it for a problem.
+all of its calls, and `schedule` makes a `Schedule` of it for a problem.
 
 Parts depend on the problem alone and not on the CPU, so that sums are rounded in the same way everywhere.
 """
@@ -159,7 +159,7 @@ def execution_plan_of(spec: Specialisation) -> ExecutionPlan:
     return execution
 
 
-def plan(spec: Specialisation, problem: Any) -> Schedule:
+def schedule(spec: Specialisation, problem: Any) -> Schedule:
     """Return the schedule of a call."""
     execution = execution_plan_of(spec)
     n, size, numbers = _problem(spec, problem)
