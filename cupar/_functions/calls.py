@@ -239,7 +239,10 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
                 )
         return zipped(parts)
     if isinstance(given, Iterator):
-        size = given.room(name) if num_items is None else integer("num_items", num_items)
+        room = given.room(name)
+        size = (
+            room if num_items is None else integer("num_items", num_items, None if room == ENDLESS else room)
+        )
         if size == ENDLESS:
             raise ValueError(f"{name}: no array bounds this iterator; expected num_items, got None")
         return Operand(None, given, (size,))

@@ -10,6 +10,7 @@ from cupar.iterators import TransformIterator
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 N, M = np.arange(3, dtype=np.int8), np.arange(3, dtype=np.int8)
+DOUBLED = TransformIterator(N, lambda i: 2 * i)
 NAMES = [name for name in arrays.__all__ if hasattr(getattr(arrays, name), "__wrapped__")]
 
 
@@ -37,6 +38,11 @@ REFUSED = [
     (lambda: arrays.scatter(N, N, None), TypeError, "out: expected an array of NumPy"),
     (lambda: arrays.scatter_if(N, N, N, (N, N)), TypeError, "out: expected an array of NumPy"),
     (lambda: arrays.gather_if(N, N, N, None), TypeError, "out: expected an array of NumPy"),
+    (
+        lambda: arrays.find_first(DOUBLED, abs, num_items=4),
+        ValueError,
+        "num_items: expected from 0 to 3, got 4",
+    ),
     (lambda: arrays.roll(N, 1.5), TypeError, "number: expected an integer, got float"),
     (lambda: arrays.shift(N, None), TypeError, "number: expected an integer, got NoneType"),
     (lambda: arrays.count_if(N, 3), TypeError, "op: expected a function or an OpKind, got 3"),
