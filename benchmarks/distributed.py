@@ -150,7 +150,7 @@ class Rank:
             self.check(abs(float(out[0]) / expected - 1) < 1e-3, "a sum")
             parts[way] = self.timed(made.run, shard, out, n, zero)
         given = self.tensor(shard)
-        parts["torch.sum, all_reduce"] = self.timed(self.dist.all_reduce, given.sum())
+        parts["torch.sum, all_reduce"] = self.timed(lambda: self.dist.all_reduce(given.sum()))
         self.row(f"reduce {n * self.size:.3g} float32", alone, parts)
 
     def gathered(self, value: float) -> list[float]:
