@@ -55,8 +55,8 @@ class Group:
         failure = self._failure or getattr(self.comm, "failure", "")
         if failure:
             raise GroupError(f"{self.transport}: this group has failed ({failure}); make a new one")
-        self._talked += 1
         try:
+            self._talked += 1
             return method(*arguments)
         except Exception as error:
             self._end((str(error).splitlines() or [type(error).__name__])[0])

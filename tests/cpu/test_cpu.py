@@ -15,7 +15,7 @@ from support.operators import add
 import cupar
 from cupar import OpKind
 from cupar._compile import toolchain
-from cupar._cpu import calls, plans
+from cupar._cpu import calls, schedules
 from cupar._obtain import obtain
 
 X = np.arange(10, dtype="f4")
@@ -294,7 +294,7 @@ def test_many_values_are_searched_for_by_several_threads():
     spec = obtain.specification(cupar.lower_bound, "f4", "f4", "i8", add, cc="cpu")
     for num_values, by_several in ((1_000_000, True), (4096, False)):
         problem = SimpleNamespace(num_items=1000, num_values=num_values)
-        schedule = plans.plan(spec, problem)
+        schedule = schedules.schedule(spec, problem)
         assert (schedule.size >= calls._SMALL and len(schedule.steps[0]) > 1) is by_several
 
 

@@ -11,7 +11,7 @@ from support.fuzz.algorithms import ALGORITHMS
 from support.fuzz.play import Player
 
 import cupar
-from cupar._cpu import calls, plans
+from cupar._cpu import calls, schedules
 
 SECONDS = float(os.environ.get("CUPAR_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "25"))
@@ -19,11 +19,11 @@ SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "25"))
 
 @pytest.mark.slow
 def test_random_calls(monkeypatch):
-    monkeypatch.setattr(plans, "_LEAST", plans._LEAST)  # which the player changes
+    monkeypatch.setattr(schedules, "_LEAST", schedules._LEAST)  # which the player changes
     monkeypatch.setattr(calls, "_SMALL", calls._SMALL)
     print(f"CUPAR_FUZZ_SEED={SEED} CUPAR_FUZZ_SECONDS={SECONDS:g}")
     player = Player(SEED)
     with cupar.device("cpu"):
         player.play(SECONDS)
         player.together()
-    assert set(ALGORITHMS) == set(plans.EXECUTION_PLANS) and all(player.played.values())
+    assert set(ALGORITHMS) == set(schedules.EXECUTION_PLANS) and all(player.played.values())

@@ -5,12 +5,20 @@ import inspect
 import numpy as np
 import pytest
 
+import cupar
 from cupar import arrays
 from cupar.iterators import TransformIterator
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 N, M = np.arange(3, dtype=np.int8), np.arange(3, dtype=np.int8)
-DOUBLED = TransformIterator(N, lambda i: 2 * i)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    with cupar.device("cpu"):
+        yield
+
+
 NAMES = [name for name in arrays.__all__ if hasattr(getattr(arrays, name), "__wrapped__")]
 
 
@@ -39,7 +47,7 @@ REFUSED = [
     (lambda: arrays.scatter_if(N, N, N, (N, N)), TypeError, "out: expected an array of NumPy"),
     (lambda: arrays.gather_if(N, N, N, None), TypeError, "out: expected an array of NumPy"),
     (
-        lambda: arrays.find_first(DOUBLED, abs, num_items=4),
+        lambda: arrays.find_first(TransformIterator(N, abs), abs, num_items=4),
         ValueError,
         "num_items: expected from 0 to 3, got 4",
     ),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzz import elements, functions
 
-from cupar._cpu import calls, plans
+from cupar._cpu import calls, schedules
 
 pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "2"))
@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "2"))
 
 @pytest.mark.parametrize("case", [*functions.CASES, *elements.CASES], ids=lambda case: case.__name__)
 def test_random_calls(case, monkeypatch):
-    monkeypatch.setattr(plans, "_LEAST", 7)  # several parts and threads for few items
+    monkeypatch.setattr(schedules, "_LEAST", 7)  # several parts and threads for few items
     monkeypatch.setattr(calls, "_SMALL", 1)
 
     @settings(

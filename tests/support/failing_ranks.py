@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from unittest import mock
 
 import numpy as np
@@ -115,8 +116,14 @@ def check(new_group, names, stages, error=MemoryError):
 def interrupted(group, others_wait):
     """Return what ranks are told if one is interrupted as it waits; the others wait for that elsewhere."""
     if group.rank == VICTIM:
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        talked = group._talked
+
+        def interrupt():
+            while group._talked == talked:  # before it waits, there is nothing to tell
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         found = told(group, group.synchronize)
         others_wait()
         return found
