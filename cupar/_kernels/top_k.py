@@ -65,11 +65,10 @@ _LEAST_CUT = 8  # times as many items as groups leave, at least
 _GROUP_THREADS, _WARP_BYTES, _GATHER_BLOCKS = 256, 2048, 8  # bytes that a warp reads at once
 
 _LONG = ("levels 1", "levels 2", "level", "large")
-_GROUPED = tuple(f"grouped {name}" for name in (*_LONG, "block"))
-_NAMES = ("short", *_SHORT, *_LONG, "groups of few", "groups of many", *_GROUPED)
+_NAMES = ("short", *_SHORT, *_LONG, "groups of few", "groups of many", *(f"grouped {name}" for name in _LONG))
 _SHORT_SEGMENTS, _OF_FEW, _OF_WARP, _OF_BLOCK, _OF_ALL = range(5)
 _GROUPS_OF_FEW, _GROUPS_OF_MANY, _OF_GROUPS = range(8, 11)
-_TWO_LEVELS, _LEVEL, _LARGE, _BLOCK = range(1, 5)  # behind the first of what long segments are for
+_TWO_LEVELS, _LEVEL, _LARGE = range(1, 4)  # behind the first of what long segments are for
 
 
 class Top(NamedTuple):
@@ -117,33 +116,35 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     key_size = spec.arguments[0].value.itemsize
     values = (Value("d_in_values"), Value("d_out_values")) if has_values else (u64(0), u64(0))
     segments = sorted_segments(has_offsets)
-    given, keys = ("n", "k"), Value("d_in_keys")
+    given = ("n", "k")
 
-    def short(name: str, keys: Value | Storage) -> Launch:
+    def short(name: str) -> Launch:
         block = "threads" if name == "block" else _WARP_THREADS
-        parameters = (_arrays(keys), *values, *segments, u32(f"room {name}"))
+        parameters = (_arrays(Value("d_in_keys")), *values, *segments, u32(f"room {name}"))
         return Launch(f"cupar_top_k_{name}", f"grid {name}", block, parameters, f"shared {name}")
 
     init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
     if has_offsets:
         numbers = (*given, *LIST_NUMBERS, "list_grid", *_SHORT_NUMBERS)
         before = (init, Launch("cupar_top_k_list", "list_grid", LIST_THREADS, segments))
-        of_short = tuple(short(name, keys) for name in _SHORT)
+        of_short = tuple(map(short, _SHORT))
         shapes = {"short": Shape(numbers, (*before, *of_short))}
-        return shapes | _long_shapes(key_size, keys, values, segments, numbers, before, of_short)
-
-    def of_rows(name: str, numbers: tuple[str, ...], keys: Value | Storage) -> Shape:
-        numbers = (*numbers, f"grid {name}", f"room {name}", f"shared {name}")
-        return Shape(numbers, (short(name, keys),), executables=2)
-
+        return shapes | _long_shapes(
+            key_size, Value("d_in_keys"), values, segments, numbers, before, of_short
+        )
+    shapes = {
+        name: Shape(
+            (*given, "size", f"grid {name}", f"room {name}", f"shared {name}"), (short(name),), executables=2
+        )
+        for name in _SHORT
+    }
     numbers = (*given, "size")
-    shapes = {name: of_rows(name, numbers, keys) for name in _SHORT}
-    shapes |= _long_shapes(key_size, keys, values, segments, numbers, (init,), ())
+    shapes |= _long_shapes(key_size, Value("d_in_keys"), values, segments, numbers, (init,), ())
     for name in ("few", "many"):
         shapes[f"groups of {name}"] = _groups_of(name, key_size, segments, numbers, init)
-    numbers, gathered = (*numbers, *_GROUPED_NUMBERS), Storage("gathered")
-    grouped = _long_shapes(key_size, gathered, values, segments, numbers, (init,), ())
-    grouped["block"] = of_rows("block", numbers, gathered)
+    grouped = _long_shapes(
+        key_size, Storage("gathered"), values, segments, (*numbers, *_GROUPED_NUMBERS), (init,), ()
+    )
     return shapes | {f"grouped {name}": shape for name, shape in grouped.items()}
 
 
@@ -346,7 +347,7 @@ def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
     if length > tile:
         if n == 1 and length * facts.key_size >= _LEAST_GROUPED:
             size = _group(length, k, facts.key_size)
-            if size > 0:
+            if k * size > tile:  # levels leave a single tile alone
                 return _plan_groups(facts, length, k, size, emit)
         return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, _OF_ALL, emit)
     if length > 0:
@@ -513,9 +514,6 @@ def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> in
     emit(kind, (1, k, groups) + of_queue + parts + grids)
     left = k * size
     head = (1, k, left, queue, gathered, places, shift)
-    if left <= facts.tile:
-        emit(_OF_GROUPS + _BLOCK, head + _short(k, facts.tile, 1, facts.word_size, 1))
-        return end
     return _plan_long(facts, head, k, left, 1, left, end, _OF_GROUPS, emit)
 
 
