@@ -22,8 +22,6 @@ measure() {
   timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
-measure runs python benchmarks/runs.py --json "$out/runs.json"
-measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
 measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
 measure frameworks python benchmarks/frameworks.py --json "$out/frameworks.json"
 measure find python benchmarks/find.py --json "$out/find.json"
