@@ -164,7 +164,7 @@ def _checked(op: Operator) -> Any:
             function.compile(arguments)
     compiled = function.overloads[arguments]
     compiled.library.optimize()
-    stranger = compiling.stranger(compiling.called(compiled.library.emit_native_object()))
+    stranger = compiling.stranger(compiled.library.missing())
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
     result = compiled.signature.return_type

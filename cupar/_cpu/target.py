@@ -12,13 +12,14 @@ others have numba compile are as they ever were. Beside what `_compile.arithmeti
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import Linkage
 from numba.core import config, types, typing
 from numba.core.codegen import AOTCodeLibrary, JITCPUCodegen
-from numba.core.compiler import Flags
+from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext, CPUTargetOptions
 from numba.core.descriptors import TargetDescriptor
@@ -58,21 +59,56 @@ target_registry[_NAME] = _Target
 
 
 class _Library(AOTCodeLibrary):  # type: ignore[misc]
-    """Functions as LLVM's code, which nothing in this process calls."""
+    """Functions as LLVM's code, which nothing in this process calls.
+
+    numba links what a function calls into its library, and optimises it there, and again within each that
+    calls it. Here a library has its own functions until `optimize` links and optimises all at once.
+    """
 
     def get_pointer_to_function(self, name: str) -> int:
         return 0
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        """Leave it: numba would optimise a function for itself, and again within each that calls it."""
+        """Leave it until `optimize`."""
         ll_module.data_layout = self._codegen._data_layout
 
-    def _optimize_final_module(self) -> None:
-        """Leave that, too."""
+    def finalize(self) -> None:
+        """Leave what is called until `optimize`."""
+        self._raise_if_finalized()
+        self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        """Return the functions as what is left out once it is inlined; nothing else uses them."""
+        self._ensure_finalized()
+        for each in self._final_module.functions:
+            if not each.is_declaration and each.linkage == Linkage.external:
+                each.linkage = "linkonce_odr"
+        return self._final_module
 
     def optimize(self) -> None:
-        """Optimise the functions with all that they call, once they are finalised."""
+        """Link all that the functions call, and optimise it."""
+        for library in self._called():
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._linking_libraries.clear()
         super()._optimize_final_module()
+        self._final_module.verify()
+        self._verify_declare_only_symbols()
+
+    def missing(self) -> list[str]:
+        """Return the functions and variables that are called by name and not here, once it is optimised."""
+        module = self._final_module
+        every = (*module.functions, *module.global_variables)
+        return [each.name for each in every if each.is_declaration and not each.name.startswith("llvm.")]
+
+    def _called(self) -> list[_Library]:
+        """Return the libraries of all that is called, callers before what they call."""
+        found: dict[_Library, None] = dict.fromkeys(self._linking_libraries)
+        pending = [*found]
+        while pending:
+            new = [each for each in pending.pop()._linking_libraries if each not in found]
+            found.update(dict.fromkeys(new))
+            pending += new
+        return [each for each in found if each is not self]
 
 
 class _Codegen(JITCPUCodegen):  # type: ignore[misc]
@@ -109,6 +145,11 @@ class _Context(CPUContext):  # type: ignore[misc]
             raise TypeError(f"it reads {info} by its address, which is another one in the next process")
         return ir.IntType(8).as_pointer()(None)
 
+    @functools.cache  # noqa: B019  (there is one context)
+    def get_abi_sizeof(self, ty: Any) -> int:
+        """Return a type's size, of which numba has LLVM read a module each time."""
+        return int(super().get_abi_sizeof(ty))
+
     def make_constant_array(self, builder: Any, typ: Any, ary: np.ndarray[Any, Any]) -> Any:
         """Return an array as a constant, in its order: numba would read others from where they are."""
         return super().make_constant_array(builder, typ, ary if typ.layout in "CF" else ary.copy("C"))
@@ -125,10 +166,34 @@ class _Context(CPUContext):  # type: ignore[misc]
         self, builder: Any, impl: Any, sig: Any, locals: Any = None, flags: Any = None
     ) -> Any:
         if flags is None:
-            flags, stack = Flags(), ConfigStack()
+            flags, stack = _Flags(), ConfigStack()
             flags.error_model = OPTIONS["error_model"]
             flags.nrt = bool(stack) and stack.top().is_set("nrt") and stack.top().nrt
         return super()._compile_subroutine_no_cache(builder, impl, sig, locals or {}, flags)
+
+
+class _Typing(typing.Context):  # type: ignore[misc]
+    """What numba knows of functions' types, which tells once what an operation of numbers gives."""
+
+    def init(self) -> None:
+        self.known: dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]] = {}
+        super().init()
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if getattr(getattr(func, "typing_key", None), "__module__", "") != "_operator" or not all(
+            isinstance(each, _NUMBERS) for each in args
+        ):
+            return super().resolve_function_type(func, args, kws)
+        key = id(func), tuple(args)
+        found = self.known.get(key)
+        if found is None:
+            found = func, super().resolve_function_type(func, args, kws)
+            if found[1] is not None:
+                self.known[key] = found
+        return found[1]
+
+
+_NUMBERS = types.Number, types.Boolean
 
 
 class _Descriptor(TargetDescriptor):  # type: ignore[misc]
@@ -136,7 +201,7 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(_NAME)
-        self._typing = typing.Context()
+        self._typing = _Typing()
         self._context = _Context(self._typing, _NAME)
 
     @property
@@ -151,8 +216,53 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
 target = _Descriptor()
 
 
+class _Flags(Flags):  # type: ignore[misc]
+    """What numba compiles a function with, which is compared for each call in it."""
+
+    __slots__ = ()
+
+    def values(self) -> dict[str, Any]:
+        return {**_DEFAULTS, **self._values}
+
+
+_DEFAULTS = Flags().values()
+
+
+class _Short(Compiler):  # type: ignore[misc]
+    """numba's passes but for those that do nothing to functions of cupar's own."""
+
+    _LEFT_OUT: Final = frozenset(
+        [
+            "AnnotateTypes",
+            "DumpParforDiagnostics",
+            "FindLiterallyCalls",
+            "InlineClosureLikes",
+            "InlineInlinables",
+            "InlineOverloads",
+            "LiteralPropagationSubPipelinePass",
+            "LiteralUnroll",
+            "MakeFunctionToJitFunction",
+            "NopythonRewrites",
+            "RewriteDynamicRaises",
+            "RewriteSemanticConstants",
+            "WithLifting",
+        ]
+    )
+
+    def define_pipelines(self) -> list[Any]:
+        pipelines: list[Any] = super().define_pipelines()
+        for each in pipelines:
+            each.passes = [made for made in each.passes if made[0].__name__ not in self._LEFT_OUT]
+            each.finalize()
+        return pipelines
+
+
 class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
     targetdescr = target
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._compiler._customize_flags = _Flags
 
     def compile(self, sig: Any) -> Any:
         """Compile for some types; for this target, too, what numba compiles when it lowers methods."""
@@ -163,6 +273,11 @@ class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
 def jitted(function: Any, **options: Any) -> Any:
     """Return a function that numba compiles when it is called by another, or asked to."""
     return _Dispatcher(function, {}, {"nopython": True, **OPTIONS, **options})
+
+
+def own(function: Any, **options: Any) -> Any:
+    """Do the same with a function of cupar's own, in fewer passes."""
+    return _Dispatcher(function, {}, {"nopython": True, **OPTIONS, **options}, pipeline_class=_Short)
 
 
 def _decorator(function: Any = None, **options: Any) -> Any:

@@ -27,7 +27,7 @@ from .. import structs
 from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_types import array_of, struct_type
-from .target import jitted, target
+from .target import own, target
 
 DType = np.dtype[Any]
 
@@ -49,12 +49,12 @@ NUMBA: Final = SimpleNamespace(
 
 def inlined(function: Any) -> Any:
     """Have numba inline a function into its callers, if it does not already."""
-    return function if hasattr(function, "py_func") else jitted(function, forceinline=True)
+    return function if hasattr(function, "py_func") else own(function, forceinline=True)
 
 
 def outlined(function: Any) -> Any:
     """Have numba compile a function out of line."""
-    return jitted(function)
+    return own(function)
 
 
 # --- Types -----------------------------------------------------------------------------------------------
@@ -253,11 +253,13 @@ def _address(builder: Any, at: Any) -> Any:
     return builder.inttoptr(loaded, ir.IntType(8).as_pointer())
 
 
+@functools.cache
 def cast_to(dtype: DType) -> Any:
     """Return ``cast(value)``, which converts to the dtype."""
     return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: _cast(c, b, dtype, value, kind))
 
 
+@functools.cache
 def division(dtype: DType) -> tuple[Any, Any]:
     """Return ``quotient(a, b)`` and ``remainder(a, b)`` of integers, as C's `/` and `%`."""
     kind, is_signed = value_type(dtype), dtype.kind == "i"
@@ -268,6 +270,7 @@ def division(dtype: DType) -> tuple[Any, Any]:
     return function(arithmetic.quotient), function(arithmetic.remainder)
 
 
+@functools.cache
 def constant(dtype: DType, place: Place) -> Any:
     """Return ``read(p)``, of what does not change in a call."""
     return _emitted(
@@ -280,6 +283,7 @@ def integer(place: Place) -> Any:
     return constant(np.dtype(np.int64), place)
 
 
+@functools.cache
 def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
     """Return ``read(p, index)`` and ``write(p, index, value)``, which converts.
 
@@ -298,6 +302,7 @@ def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
     return read, _emitted(types.void, (BYTES, INDEX, None), write)
 
 
+@functools.cache
 def address(place: Place) -> Any:
     """Return ``address(p)``, of an array."""
     return _emitted(BYTES, (BYTES,), lambda context, b, p: _address(b, place.pointer(b, p)))

@@ -236,6 +236,7 @@ def refuse_foreign(context: Any = None, subject: str = "") -> Iterator[None]:
             _note_lowering(target, used, undo)
             # What numba compiled of its own before may have used them, and would not ask again.
             _empty(target.cached_internal_func, undo)
+            _empty(getattr(target.typing_context, "known", {}), undo)
             for registry in registries(on_cpu):
                 for template in () if hasattr(registry, "getattrs") else registry.functions:
                     if hasattr(template, "_impl_cache"):

@@ -271,4 +271,5 @@ def library() -> Any:
     library.add_ir_module(module)
     library.add_linking_library(made.library)
     library.finalize()
+    library.optimize()
     return library
