@@ -339,7 +339,6 @@ struct segmented_reduce_kernels {
   static constexpr int batch_bytes  = is_rows ? 2048 : 4096;  // that the segments of a warp should have
   static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for what they span
   static constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
-  static constexpr int staged_most  = 64;  // items of a segment for each lane that combines it
   static constexpr int stage_bytes  = staged_bytes + widest;
 
   // Begins to copy a vector to shared memory.
@@ -399,8 +398,8 @@ struct segmented_reduce_kernels {
     }
   }
 
-  // Combines the segments of a warp's groups of lanes in shared memory, if they lie beside each other and
-  // none is too long. `its` is a lane's segment, and `first` the first lane's number.
+  // Combines the segments of a warp's groups of lanes in shared memory, if they lie beside each other and are
+  // not too long together. `its` is a lane's segment, and `first` the first lane's number.
   template <class It>
   static __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& its, i64 first,
                                                         int count, int log_lanes, const op_t& op,
@@ -410,8 +409,7 @@ struct segmented_reduce_kernels {
       log_lanes      = is_rows ? 0 : log_lanes;  // known when this is compiled
       const int lane = threadIdx.x % 32, group = lane >> log_lanes;
       const i64 low = shuffle(its.begin, 0), high = shuffle(its.begin + its.length, (count - 1) << log_lanes);
-      const bool is_inside = its.length == 0 || (its.begin >= low && its.begin + its.length <= high &&
-                                                 its.length <= staged_most << log_lanes);
+      const bool is_inside = its.length == 0 || (its.begin >= low && its.begin + its.length <= high);
       if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
         return false;
       }
