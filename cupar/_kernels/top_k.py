@@ -36,6 +36,7 @@ from .segments import (
     LIST_THREADS,
     LISTS,
     MOST_BLOCKS,
+    MOST_LISTED,
     NO_LISTS,
     ROWS,
     leasts,
@@ -61,13 +62,17 @@ _TILES_THREADS, _TILES_BLOCKS, _SORT_TILES_THREADS = 1024, 2, 256
 # Groups of the items of a single segment: bytes of one, and what a segment has at least, to have any. Few
 # items are for where k is no small part of them.
 _FEW_BYTES, _MANY_BYTES, _LEAST_GROUPED = 64, 1024, 1 << 24
+_LEAST_OF_FEW = 1 << 26  # where the groups are no more than a tile
 _LEAST_CUT = 8  # times as many items as groups leave, at least
+_ROWS_ROOM, _ROWS_PART = 1024, 4  # words of a block that has a long row, at least; k is such a part of a tile
 _GROUP_THREADS, _WARP_BYTES, _GATHER_BLOCKS = 256, 2048, 8  # bytes that a warp reads at once
 
 _LONG = ("levels 1", "levels 2", "level", "large")
-_NAMES = ("short", *_SHORT, *_LONG, "groups of few", "groups of many", *(f"grouped {name}" for name in _LONG))
+_GROUPED = ("groups of few", "groups of many", *(f"grouped {name}" for name in _LONG))
+_NAMES = ("short", *_SHORT, *_LONG, *_GROUPED, "rows")
 _SHORT_SEGMENTS, _OF_FEW, _OF_WARP, _OF_BLOCK, _OF_ALL = range(5)
 _GROUPS_OF_FEW, _GROUPS_OF_MANY, _OF_GROUPS = range(8, 11)
+_OF_ROWS = len(_NAMES) - 1
 _TWO_LEVELS, _LEVEL, _LARGE = range(1, 4)  # behind the first of what long segments are for
 
 
@@ -119,7 +124,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     given = ("n", "k")
 
     def short(name: str) -> Launch:
-        block = "threads" if name == "block" else _WARP_THREADS
+        block = "threads" if name in ("block", "rows") else _WARP_THREADS
         parameters = (_arrays(Value("d_in_keys")), *values, *segments, u32(f"room {name}"))
         return Launch(f"cupar_top_k_{name}", f"grid {name}", block, parameters, f"shared {name}")
 
@@ -136,7 +141,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         name: Shape(
             (*given, "size", f"grid {name}", f"room {name}", f"shared {name}"), (short(name),), executables=2
         )
-        for name in _SHORT
+        for name in (*_SHORT, "rows")
     }
     numbers = (*given, "size")
     shapes |= _long_shapes(key_size, Value("d_in_keys"), values, segments, numbers, (init,), ())
@@ -291,6 +296,7 @@ class _Sort(NamedTuple):
 
 
 class _Facts(NamedTuple):
+    sms: int
     tile: int
     warp: int  # items of a segment that a warp has, at most
     least: tuple[int, ...]  # items of a segment in each list
@@ -316,6 +322,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
 
     of_sort = {name: given[f"sort_{name}"] for name in ("threads", "tile", "segment_size")}
     return _plan, _Facts(
+        sms=sms,
         tile=tile,
         warp=given["warp"],
         least=leasts([_FEW, given["warp"], tile]),
@@ -347,8 +354,12 @@ def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
     if length > tile:
         if n == 1 and length * facts.key_size >= _LEAST_GROUPED:
             size = _group(length, k, facts.key_size)
-            if k * size > tile:  # levels leave a single tile alone
+            if size > 0 and (k * size > tile or length * facts.key_size >= _LEAST_OF_FEW):
                 return _plan_groups(facts, length, k, size, emit)
+        if n >= facts.sms and k <= tile // _ROWS_PART and length <= MOST_LISTED:
+            room = max(_room(2 * k, tile), min(_ROWS_ROOM, tile))
+            emit(_OF_ROWS, (n, k, length, min(n, MOST_BLOCKS), room, room * word_size))
+            return 0
         return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, _OF_ALL, emit)
     if length > 0:
         if length <= _FEW:
@@ -488,8 +499,12 @@ def _group(items: int, k: int, key_size: int) -> int:
 
 @helper
 def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> int:
-    """Plan what finds the k groups of a single segment, gathers them, and then finds what is asked for."""
+    """Plan what finds the k groups of a single segment, gathers them, and then finds what is asked for.
+
+    Levels leave a single tile alone, so more groups are gathered than k if those were one.
+    """
     key_size, sort = facts.key_size, facts.sort
+    wanted = max(k, facts.tile // size + 1)
     groups = ceil_div(items, size)
     tiles = groups // facts.tile + 1
     queue = 4 * _WORDS
@@ -498,8 +513,8 @@ def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> in
     bins = firsts + aligned(key_size * groups)
     before = bins + aligned(8 * _BINS)
     gathered = before + aligned(16 * tiles)
-    places = gathered + aligned(key_size * k * size)
-    end = places + aligned(8 * k)
+    places = gathered + aligned(key_size * wanted * size)
+    end = places + aligned(8 * wanted)
     shift = bits(size - 1)
     of_queue = (queue, segment_of, groups, 1, tiles, 1)
     parts = (items, shift, firsts, bins, before, gathered, places)
@@ -508,11 +523,11 @@ def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> in
         min(of_warps, facts.first_blocks),
         min(tiles, sort.digit_blocks),
         min(tiles, sort.select_blocks),
-        min(ceil_div(k * size, _GROUP_THREADS), facts.gather_blocks),
+        min(ceil_div(wanted * size, _GROUP_THREADS), facts.gather_blocks),
     )
     kind = _GROUPS_OF_MANY if size * key_size == _MANY_BYTES else _GROUPS_OF_FEW
-    emit(kind, (1, k, groups) + of_queue + parts + grids)
-    left = k * size
+    emit(kind, (1, wanted, groups) + of_queue + parts + grids)
+    left = wanted * size
     head = (1, k, left, queue, gathered, places, shift)
     return _plan_long(facts, head, k, left, 1, left, end, _OF_GROUPS, emit)
 

@@ -381,12 +381,14 @@ def top_k(dtype, n):
         find.run(d_in, d_keys, None, None, n, m, k, d_starts, d_ends)
         for row, start, end in zip(d_keys.get(), ends, ends[1:], strict=False):
             assert np.array_equal(row[: end - start], np.sort(keys[start:end])[::-1][:k])
-        for size in (3, 700, 5000, n):
+        for size in (3, 700, 5000, 8200, n):
             if size > 0 and k <= size <= n:
-                rows = keys[: n // size * size].reshape(-1, size)
+                many = np.tile(keys, 15) if size == 8200 else keys  # so many that a block has each
+                rows = many[: len(many) // size * size].reshape(-1, size)
                 d_keys = cp.zeros((len(rows), k), dtype)
-                find = cupar.segmented_top_k(d_in, d_keys)
-                find.run(d_in, d_keys, num_items=n, num_segments=len(rows), k=k, segment_size=size)
+                d_rows = cp.asarray(many)
+                find = cupar.segmented_top_k(d_rows, d_keys)
+                find.run(d_rows, d_keys, num_items=len(many), num_segments=len(rows), k=k, segment_size=size)
                 assert np.array_equal(d_keys.get(), np.sort(rows, axis=1)[:, ::-1][:, :k])
 
 

@@ -70,6 +70,26 @@ def test_short_rows_are_one_kernel(length, n, by_rows):
         assert numbers[f"shared {name}"] == 8 * teams * room
 
 
+@pytest.mark.parametrize("k", [1, 64, 257, TILE // 4])
+@pytest.mark.parametrize("length", [TILE + 1, 2**20, 2**32 - 1])
+@pytest.mark.parametrize("n", [SMS, 2**20 + 1, 2**33 - 1])
+def test_of_many_long_rows_a_block_has_each(length, n, k, by_rows):
+    plan = planner()(Top(n * length, n, length, k))
+    names, grids, numbers, _ = launches(by_rows, plan)
+    assert names == ["rows"] and grids == [min(n, 2**31 - 1)] and plan.nbytes == 0
+    room = numbers["room rows"]
+    assert room & (room - 1) == 0 and 4 * k <= room <= TILE and numbers["shared rows"] == 8 * room
+
+
+@pytest.mark.parametrize(
+    "problem", [(SMS - 1, TILE + 1, 64), (SMS, TILE + 1, TILE // 4 + 1), (SMS, 2**32, 64)]
+)
+def test_of_few_or_longer_rows_tiles_are_blocks(problem, by_rows):
+    n, length, k = problem
+    names, *_ = launches(by_rows, planner()(Top(n * length, n, length, k)))
+    assert names[:2] == ["segmented_sort_init", "tiles"]
+
+
 @pytest.mark.parametrize("k", [1, 10, 1000, TILE // 4])
 @pytest.mark.parametrize("length", [TILE + 1, 5 * TILE, 2**28, 2**33 + 1])
 def test_levels_are_as_many_as_one_block_needs_at_last(length, k, by_rows):
@@ -146,30 +166,31 @@ def test_a_single_segment_is_cut_down_to_groups(items, k, key, specified):
     names, grids, numbers, strides = launches(spec, plan)
     few, many = 64 // key, 1024 // key
     name, size = ("many", many) if items >= k * few * many else ("few", few)
-    if items * key < 2**24 or items < 8 * few * k or k * size <= TILE:
+    if items < 8 * few * k or items * key < (2**24 if k * size > TILE else 2**26):
         assert not any(name.startswith("first_of") for name in names)
-        assert "candidates" not in names or len(strides) > 0
         return
+    wanted = max(k, TILE // size + 1)  # several tiles of them
     digits = ["digit"] * -(-8 * key // 11)
     init = "segmented_sort_init"
     before = [init, f"first_of_{name}", "tiles", *digits, "count", "select", "gather"]
     assert names[: len(before)] == before and names[len(before) : len(before) + 2] == [init, "tiles"]
     assert all(1 <= grid < 2**31 for grid in grids)
     assert size == 1 << numbers["shift"]
-    assert numbers["size"] == k * size  # of what is gathered, which all kernels behind that work on
-    assert ("write" in names) == (k > TILE // 4)
+    assert numbers["size"] == wanted * size > TILE  # which all kernels behind that work on
+    assert ("write" in names) == (k > TILE // 4) != (len(strides) > 0)
     if strides:
-        assert strides[-1] >= -(-k * size // TILE)
+        assert strides[-1] >= -(-wanted * size // TILE)
 
     # What finds the groups has its own part of the storage; what follows leaves that alone.
     groups = -(-items // size)
     shapes = TOP_K.shapes(spec)
     own = dict(zip(shapes[plan.shape[0]].numbers, plan.numbers[0], strict=True))
     assert (own["n"], own["size"], own["items"], own["most_selected"]) == (1, groups, items, groups)
+    assert own["k"] == wanted <= groups and numbers["k"] == k
     parts = ("queue", "segment_of", "firsts", "bins", "before", "gathered", "groups")
     tiles = own["most_tiles"]
     assert tiles >= -(-groups // TILE)
-    sizes = [72, 4 * tiles, key * groups, 8 * 2048, 16 * tiles, key * k * size, 8 * k]
+    sizes = [72, 4 * tiles, key * groups, 8 * 2048, 16 * tiles, key * wanted * size, 8 * wanted]
     behind = dict(zip(shapes[plan.shape[1]].numbers, plan.numbers[1], strict=True))
     places = [*(own[part] for part in parts), behind["queue"]]
     assert all(b - a >= size for (a, b), size in zip(pairwise(places), sizes, strict=True))

@@ -173,6 +173,32 @@ def test_of_rows(length, dtype, rng):
         assert same(d_keys.get(), host.ravel()[expected])
 
 
+@needs_gpu
+@pytest.mark.parametrize("kind", ["any", "few", "equal", "ascending", "descending"])
+@pytest.mark.parametrize("dtype", ["u1", "f2", "i4", "f4", "i8"])
+def test_of_many_long_rows(dtype, kind, rng):
+    """A block has each: of the last tile there is an item, some, or all; and candidates run out of room."""
+    m, length = 200, 8 * 8192
+    host = some(rng, m * length + 1, dtype, kind if kind in ("few", "equal") else "any")
+    if kind in ("ascending", "descending"):
+        host = host[first(host, len(host), DOWN)][:: 1 if kind == "descending" else -1].copy()
+    places = cupar.CountingIterator(np.int64(0))
+    for size, k, begin in (
+        (8193, 8, 0),
+        (20_000, 64, 1),
+        (length, 300, 0),
+        (40_961, 1024, 1),
+        (16_384, 1, 0),
+    ):
+        rows = host[begin : begin + m * size].reshape(m, size)
+        d_keys, d_places = cp.zeros((m, k), dtype), cp.full((m, k), -1)
+        find = cupar.segmented_top_k(cp.asarray(host), d_keys, places, d_places)
+        find.run(cp.asarray(host)[begin:], d_keys, places, d_places, m * size, m, k, segment_size=size)
+        expected = np.argsort(ranks(rows, DOWN), axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(d_places.get() - np.arange(m)[:, None] * size, expected)
+        assert same(d_keys.get(), np.take_along_axis(rows, expected, 1))
+
+
 def test_of_arrays_that_are_not_aligned(rng):
     host = some(rng, 50_000, "f4")
     for n, k in ((100, 9), (1000, 9), (8000, 9), (49_000, 9), (49_000, 5000)):

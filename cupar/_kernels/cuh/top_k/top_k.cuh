@@ -4,6 +4,8 @@
 // - Long segments are cut into tiles. Each tile's first k are candidates; so are those of several tiles'
 //   candidates, level by level, until one block has all of a segment. What comes after k items of another
 //   tile is no candidate: so most tiles compare their items with one key, and hardly any is written.
+// - Of many long rows, a block has each. Most of its tiles have few items that come before the k-th of those
+//   that it knows, and these join the candidates that it keeps.
 // - If k is not much less than a tile, the k-th key is found digit by digit.
 //   Then all keys up to it are counted and selected, in their order, and with where they were; and these are
 //   sorted as long segments are, stably.
@@ -296,6 +298,119 @@ struct top_k_kernels
         }
         __syncthreads();
       }
+    }
+  };
+
+  // Long rows. The first k of the first tile are candidates; of the tiles behind, items that come before the
+  // last of those join them, until there is no room: then the first k of all stay.
+  struct cupar_top_k_rows : kernel<block_threads> {
+    static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
+                                               d_out_values_t values_out, start_offsets_in_t starts,
+                                               end_offsets_in_t ends, i64 num_segments, const lists&,
+                                               u32 room) {
+      extern __shared__ __align__(16) unsigned char shared[];
+      __shared__ u32 sums[2 * team<block_threads>::warps], cursor, joined[3];
+      top_word* const stage = reinterpret_cast<top_word*>(shared);
+      team<block_threads> its{sums, 0};
+      const u32 k = static_cast<u32>(given.k);
+      join_stream();
+      for (i64 row = blockIdx.x; row < num_segments; row += gridDim.x) {
+        const i64 begin = starts[row], length = ends[row] - begin;
+        const bits* const from = given.keys_in + begin;
+        if (threadIdx.x < 3) {
+          joined[threadIdx.x] = 0;
+        }
+        u32 count = 0, turn = 0;
+        ranked bound = last_ranked;
+#pragma unroll 1
+        for (i64 at = 0; at < length; at += tile) {
+          const i64 left = length - at;
+          ranked keys[block_items];
+          const u32 valid = base::template load_items<block_threads, block_items, together>(
+              keys, from + at, left < tile ? static_cast<int>(left) : tile, threadIdx.x);
+          u32 added = room + 1;
+          if (at > 0) {
+            join_before(keys, bound, static_cast<u32>(at), stage + count, room - count, &joined[turn]);
+            __syncthreads();
+            added = joined[turn];
+            if (threadIdx.x == 0) {
+              joined[turn == 0 ? 2 : turn - 1] = 0;  // for the tile after the next
+            }
+            turn = turn == 2 ? 0 : turn + 1;
+          }
+          if (count + added <= room) {
+            count += added;
+            continue;
+          }
+          // There is no room, or nothing to compare with: what joined of this tile is found again.
+          if (count > k) {
+            sort_candidates(its, stage, count);
+            count = k;
+            bound = base::ranked_of(stage[k - 1]);
+            __syncthreads();
+          }
+          top_word* const behind = stage + (count > 0 ? room / 2 : 0);
+          const u32 found = base::template sort_first<block_threads, together>(its, keys, valid, bound, k,
+                                                                               room / 2, behind, &cursor);
+          const u32 kept  = found < k ? found : k;
+          if (count == 0) {
+            bound = base::ranked_of(stage[k - 1]);  // the first tile has at least k
+          } else {
+            for (u32 i = threadIdx.x; i < kept; i += block_threads) {
+              stage[count + i] = base::to_top_word(base::ranked_of(behind[i]),
+                                                   static_cast<u32>(at) + base::top_place(behind[i]));
+            }
+          }
+          count += kept;
+          __syncthreads();
+        }
+        sort_candidates(its, stage, count);
+        write_first(its, given, values_in, values_out, row, stage, count,
+                    [begin](u32 place) { return begin + place; });
+        __syncthreads();
+      }
+    }
+
+   private:
+    // Puts a warp's items that come before a bound onto a stage, while there is room, and counts them all.
+    static __device__ __forceinline__ void join_before(const ranked (&keys)[block_items], ranked bound,
+                                                       u32 at, top_word* stage, u32 room, u32* cursor) {
+      u32 own = 0;
+#pragma unroll
+      for (int i = 0; i < block_items; ++i) {
+        own |= static_cast<u32>(keys[i] < bound) << i;
+      }
+      if (__any_sync(~0u, own != 0)) {
+        const u32 up_to = sum_up_to_lane(static_cast<u32>(__popc(own)));
+        u32 place       = 0;
+        if (threadIdx.x % 32 == 31) {
+          place = atomicAdd(cursor, up_to);
+        }
+        place = __shfl_sync(~0u, place, 31) + up_to - __popc(own);
+#pragma unroll
+        for (int i = 0; i < block_items; ++i) {
+          if (own >> i & 1) {
+            if (place < room) {
+              stage[place] = base::to_top_word(
+                  keys[i], at + base::template place_of_item<block_threads, together>(threadIdx.x, i));
+            }
+            ++place;
+          }
+        }
+      }
+    }
+
+    static __device__ __forceinline__ void sort_candidates(const team<block_threads>& its, top_word* stage,
+                                                           u32 count) {
+      u32 sorted = 1;
+      while (sorted < count) {
+        sorted *= 2;
+      }
+      for (u32 i = count + threadIdx.x; i < sorted; i += block_threads) {
+        stage[i] = base::template last_word<top_word>();
+      }
+      its.wait();
+      base::sort_stage(its, stage, sorted);
     }
   };
 
