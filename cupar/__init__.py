@@ -33,6 +33,7 @@ _NAMES = {
     "_host.errors": "LaunchError",
     "columns": "ColumnReduce ColumnScan column_reduce exclusive_column_scan inclusive_column_scan",
     "external": "CppFunction cpp",
+    "find": "FindIf find_if",
     "histogram": "Histogram histogram_even",
     "host": "View view",
     "iterators": (
@@ -102,6 +103,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .columns import inclusive_column_scan as inclusive_column_scan
     from .external import CppFunction as CppFunction
     from .external import cpp as cpp
+    from .find import FindIf as FindIf
+    from .find import find_if as find_if
     from .histogram import Histogram as Histogram
     from .histogram import histogram_even as histogram_even
     from .host import View as View

@@ -22,12 +22,15 @@ _NAMES = {
         "scatter_if sequence shift shuffle tabulate"
     ),
     "extremes": "MinMax argmax argmin minmax",
+    "finding": (
+        "all_of any_of equal find_first is_partitioned is_sorted is_sorted_until lexicographical_compare "
+        "mismatch none_of partition_point"
+    ),
     "indexing": "diff repeat take",
     "items": "Counted",
     "named": "all any count_nonzero max min prod sum",
     "predicates": (
-        "all_of any_of compress count count_if equal find_first inner_product is_sorted mismatch none_of "
-        "partition_copy remove_if transform_reduce transform_scan"
+        "compress count count_if inner_product partition_copy remove_if transform_reduce transform_scan"
     ),
     "reductions": "reduce",
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
@@ -70,6 +73,17 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.extremes import argmax as argmax
     from ._functions.extremes import argmin as argmin
     from ._functions.extremes import minmax as minmax
+    from ._functions.finding import all_of as all_of
+    from ._functions.finding import any_of as any_of
+    from ._functions.finding import equal as equal
+    from ._functions.finding import find_first as find_first
+    from ._functions.finding import is_partitioned as is_partitioned
+    from ._functions.finding import is_sorted as is_sorted
+    from ._functions.finding import is_sorted_until as is_sorted_until
+    from ._functions.finding import lexicographical_compare as lexicographical_compare
+    from ._functions.finding import mismatch as mismatch
+    from ._functions.finding import none_of as none_of
+    from ._functions.finding import partition_point as partition_point
     from ._functions.indexing import diff as diff
     from ._functions.indexing import repeat as repeat
     from ._functions.indexing import take as take
@@ -81,17 +95,10 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.named import min as min
     from ._functions.named import prod as prod
     from ._functions.named import sum as sum
-    from ._functions.predicates import all_of as all_of
-    from ._functions.predicates import any_of as any_of
     from ._functions.predicates import compress as compress
     from ._functions.predicates import count as count
     from ._functions.predicates import count_if as count_if
-    from ._functions.predicates import equal as equal
-    from ._functions.predicates import find_first as find_first
     from ._functions.predicates import inner_product as inner_product
-    from ._functions.predicates import is_sorted as is_sorted
-    from ._functions.predicates import mismatch as mismatch
-    from ._functions.predicates import none_of as none_of
     from ._functions.predicates import partition_copy as partition_copy
     from ._functions.predicates import remove_if as remove_if
     from ._functions.predicates import transform_reduce as transform_reduce

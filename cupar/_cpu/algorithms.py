@@ -15,6 +15,7 @@ from .kit import WORD, Kit, Phases, begin, end, mapped, number
 from .values import cast_to, constant, inlined, integer, memory
 
 _LANE = 256  # items that are combined one after another, while others are in seven lanes beside
+_TESTED = 1024  # items of a search, after which it looks whether another thread has found one
 
 
 def transform(kit: Kit) -> Phases:
@@ -234,6 +235,46 @@ def histogram(kit: Kit) -> Phases:
             write(p, i, total)
 
     return part, whole
+
+
+def find(kit: Kit) -> Phases:
+    """Find the first item that fits: a part stops at its own, or when one before it has found some."""
+    read, cond, write, (load, store) = (
+        kit.read("d_in"),
+        kit.operator("cond"),
+        kit.write("d_out"),
+        kit.column(0),
+    )
+    items, is_minus_one = integer(kit.numbers[0]), kit.spec.option("none") is not None
+
+    def start(p: Any) -> None:
+        for i in range(end(p)):
+            store(p, i, -1)
+
+    def part(p: Any) -> None:
+        for first in range(begin(p), end(p), _TESTED):
+            stop, fits = min(first + _TESTED, end(p)), False
+            for i in range(first, stop):  # without a branch, so that the CPU does several at once
+                fits |= cond(p, read(p, i))
+            if fits:  # with an end in sight, or LLVM makes strlen of a search for the first 0
+                for i in range(first, stop):
+                    if cond(p, read(p, i)):
+                        store(p, number(p), i)
+                        return
+            store(p, number(p), -1)  # so that compilers read what others have found in each turn
+            for i in range(number(p)):
+                if load(p, i) >= 0:
+                    return
+
+    def whole(p: Any) -> None:
+        found = -1 if is_minus_one else items(p)
+        for i in range(end(p)):
+            if load(p, i) >= 0:
+                found = load(p, i)
+                break
+        write(p, 0, found)
+
+    return start, part, whole
 
 
 def gather(kit: Kit) -> Phases:

@@ -114,6 +114,7 @@ EXECUTION_PLANS = {
     ),
     "reduce_by_key": _COMPACTION._replace(item=("d_in_keys", "total")),
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
+    "find_if": ExecutionPlan("algorithms:find", "1p1", ("word",), numbers=1),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
     "inclusive_column_scan": _COLUMN_SCAN,
@@ -205,6 +206,8 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
         least = -(-_LEAST * n // max(1, problem.num_items))
     elif spec.algorithm in ("lower_bound", "upper_bound"):
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)
+    elif spec.algorithm == "find_if":
+        numbers = (n,)
     elif spec.algorithm == "merge":
         *numbers, n = problem
     elif "column" in spec.algorithm:

@@ -21,6 +21,8 @@ _PARAMETERS = {
     ),
     "a": ("array", "Of numbers."),
     "b": ("array", "Of the shape of `a`."),
+    "items": ("array", "Of numbers."),
+    "others": ("array", "Of numbers, as many as there are."),
     "size": ("int", "How many items the result has."),
     "op": ("callable, OpKind or RawOp", ""),
     "transform": ("callable or OpKind", "Takes an item; what it returns is combined."),

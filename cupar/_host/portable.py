@@ -44,7 +44,18 @@ _HOST = (
     *("native", "plans", "portable", "problems", "view_types"),
 )
 _KERNELS = (
-    *("columns", "family", "histogram", "merge", "merge_sort", "radix_sort", "reduce", "scan", "search"),
+    *(
+        "columns",
+        "family",
+        "find",
+        "histogram",
+        "merge",
+        "merge_sort",
+        "radix_sort",
+        "reduce",
+        "scan",
+        "search",
+    ),
     *("segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort", "segments", "tiles"),
     *("top_k", "transform"),
 )

@@ -352,3 +352,15 @@ class ColumnReduce(NamedTuple):
 COLUMN_REDUCE = Table(
     Measured(_H200, _COLUMNS_DATE, "not measured", {(EVERY,): ColumnReduce(256, 64)}),
 )
+
+
+class Find(NamedTuple):
+    """Of finding the first item that fits."""
+
+    threads: int
+    rows: int  # vectors of 16 bytes that a thread takes at once
+
+
+FIND = Table(
+    Measured(_H200, "2026-11-24", "not measured", {(EVERY,): Find(256, 4)}),
+)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import (
     columns,
+    find,
     histogram,
     merges,
     operators,
@@ -109,6 +110,7 @@ ALGORITHMS: Mapping[str, Known] = {
         Known(histogram.histogram_even, lambda t, *_: _histogram(t), ("samples", "bins")),
         Known(search.lower_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
         Known(search.upper_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
+        Known(find.find_if, lambda t, op, _: (t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
         Known(partition.select, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
     )
 }

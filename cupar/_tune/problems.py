@@ -305,6 +305,17 @@ def _choosing(spec: Specialisation, n: int, length: int | None) -> Problem:
     return Problem(_text(n), arrays, {"num_items": n})
 
 
+def _finding(spec: Specialisation, n: int, length: int | None) -> Problem:
+    arrays = _inputs(spec, _ones, n)  # so that "not" holds for none of them, and all are read
+    if "d_out" in arrays:
+        arrays["d_out"] = Content(arrays["d_out"].dtype, 1)
+    return Problem(_text(n), arrays, {"num_items": n})
+
+
+def _ones(dtype: np.dtype[Any], count: int) -> Array:
+    return np.ones(count, dtype)
+
+
 def _searching(spec: Specialisation, n: int, length: int | None) -> Problem:
     arrays = _inputs(spec, _keys, n)
     dtype = arrays["d_data"].dtype
@@ -344,6 +355,7 @@ _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
     **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),
     **dict.fromkeys(_SEARCHES, _searching),
     **dict.fromkeys(_OF_COLUMNS, _of_columns),
+    "find_if": _finding,
     "merge": _merging,
     "histogram_even": _counting,
 }

@@ -164,6 +164,7 @@ CASES = {
         "f4", "f4", "f4", "f4", "i4", lambda a: a < 0, lambda a: a > 9, cc=CC
     ),
     "unique_by_key": lambda: cupar.unique_by_key("f4", "i4", "f4", "i4", "i4", OpKind.EQUAL_TO, cc=CC),
+    "find_if": lambda: cupar.find_if("f4", "i8", lambda a: a > 0, none=-1, cc=CC),
     "merge": lambda: cupar.merge("f4", "i4", "f4", "i4", "f4", "i4", lambda a, b: abs(a) < abs(b), cc=CC),
     "in order": lambda: cupar.reduce_into("f4", "f4", lambda a, b: b, ZERO, commutative=False, cc=CC),
     "merge_sort": lambda: cupar.merge_sort("f4", None, "f4", None, lambda a, b: abs(a) < abs(b), cc=CC),

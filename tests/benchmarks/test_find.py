@@ -1,4 +1,4 @@
-"""What find.py compares results with, and that its kernel is built: with NumPy for CuPy."""
+"""What find.py compares results with: with NumPy for CuPy."""
 
 import importlib
 from pathlib import Path
@@ -15,19 +15,22 @@ def find(monkeypatch):
     return importlib.import_module("find")
 
 
-@pytest.mark.parametrize("what", ["none", "half", "hundredth", "thousandth"])
+@pytest.mark.parametrize("what", ["none", "hundredth", "equal", "sorted", "bytes"])
 def test_what_is_wrong_is_seen(find, what):
     case = find.Finding(Device(), None, what, 4096)
     assert case.check(case.prepare("cupar"))
-    right = 4096 if case.place < 0 else case.place
+    right = min(case.right)
     for found in (right, right + 1, right - 1, -7):
 
         def launch(found=found):
-            case.out[0] = found
+            case.found = case.x[:1].astype("i8")
+            case.found[0] = found
 
-        assert case.check(launch) == (found == right)
+        assert case.check(launch) == (found in case.right)
 
 
-def test_its_kernel_is_built(find):
-    kernel = find.kernel_of(find.is_one)
-    assert kernel.compile("void(float32[::1], int64[::1])", cc=90).build.algorithm == "kernel"
+def test_sides_without_an_own_algorithm_are_missing(find):
+    case = find.Finding(Device(), None, "equal", 4096)
+    for side in ("CUB", "reduction"):
+        with pytest.raises(LookupError, match="finds"):
+            case.prepare(side)

@@ -153,6 +153,25 @@ def columns(dtype, n):
         assert np.array_equal(d_one.get(), sums[-1]), (dtype, shape)
 
 
+def searches_for_the_first(dtype, n):
+    """Of an item anywhere, in arrays that begin anywhere; also of pairs of arrays."""
+    d_out = cp.zeros(1, "i8")
+    for place in {0, n // 2, max(n - 1, 0), n}:
+        for offset in (0, 1):
+            host = np.zeros(n + offset, dtype)
+            host[offset + place :] = 4
+            d_in = cp.asarray(host)[offset:]
+            find = cupar.find_if(d_in, d_out, is_four)
+            storage = cp.empty(find(None, d_in, d_out, n), "u1")
+            find(storage, d_in, d_out, n)
+            assert d_out.get()[0] == place, (dtype, n, place)
+            pairs = cupar.ZipIterator(d_in, cp.zeros(n, dtype))
+            differ = cupar.find_if(pairs, d_out, lambda s: s[0] != s[1])
+            storage = cp.empty(differ(None, pairs, d_out, n), "u1")
+            differ(storage, pairs, d_out, n)
+            assert d_out.get()[0] == place, (dtype, n, place)
+
+
 def merges(dtype, n):
     """Of ranges of any lengths, with and without items that go with their keys."""
     for m in {0, n // 3, n // 2, n}:
@@ -399,6 +418,7 @@ CHECKED = (
     histograms,
     searches,
     sorts,
+    searches_for_the_first,
     merges,
     reductions_in_order,
     indexed,

@@ -39,6 +39,7 @@ WORDS = [
     ("histogram_even", "float32"),
     ("lower_bound", "float32"),
     ("select", "int32"),
+    ("find_if", "float32"),
     ("merge", "int32"),
     ("merge", "float32", "int64"),
     ("inclusive_column_scan", "float32"),

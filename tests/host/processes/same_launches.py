@@ -141,6 +141,12 @@ def choices():
     compare("unique_by_key", unique, *[(keys, items, out_keys, out_items, count, n) for n in sizes])
 
 
+def finds():
+    items, out = view(0, 2**32, "f4"), view(1, 1, "i8")
+    find = cupar.find_if("f4", "i8", lambda a: a > 3)
+    compare("find_if", find, *[(items, out, n) for n in SIZES])
+
+
 def sorts():
     keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
     pairs = cupar.merge_sort("i4", "i4", "i4", "i4", cupar.OpKind.LESS)

@@ -13,6 +13,7 @@ ALGORITHMS = {
         cases.reduce_by_key,
         cases.run_length_encode,
         columns.column_reduce,
+        selections.find_if,
         selections.select,
         selections.three_way_partition,
         selections.unique_by_key,

@@ -133,6 +133,22 @@ def counted(draw):
     same(arrays.find_first(x, is_large), np.int64(places[0] if len(places) else -1))
 
 
+def is_true(flag):
+    return flag
+
+
+def goes_before(a, b):
+    """Whether NumPy sorts one number before another."""
+    return np.argsort(np.array([b, a]), kind="stable")[0] == 1
+
+
+def is_less(one, two):
+    for a, b in zip(one, two, strict=False):
+        if goes_before(a, b) or goes_before(b, a):
+            return goes_before(a, b)
+    return len(one) < len(two)
+
+
 def compared(draw):
     x = draw.array(low=1)
     other = x.copy()
@@ -144,6 +160,18 @@ def compared(draw):
     whole = draw.one([x, np.sort(x, None)])
     order = np.argsort(whole, None, kind="stable")
     same(arrays.is_sorted(whole), np.bool_(np.array_equal(order, np.arange(x.size))))
+    items = whole.reshape(-1)
+    until = next((i for i in range(1, x.size) if goes_before(items[i], items[i - 1])), x.size)
+    same(arrays.is_sorted_until(whole), np.int64(until))
+    shorter = items[: draw.random.randint(0, x.size)]
+    for one, two in ((items, shorter), (shorter, other.reshape(-1)), (items, other.reshape(-1))):
+        same(arrays.lexicographical_compare(one, two), np.bool_(is_less(one, two)))
+    large = np.abs(whole.reshape(-1)) > 1
+    for flags in (large, np.sort(large)[::-1]):
+        is_parted = not np.any(flags[1:] & ~flags[:-1])
+        same(arrays.is_partitioned(flags, is_true), np.bool_(is_parted))
+        if is_parted:
+            same(arrays.partition_point(flags, is_true), np.int64(flags.sum()))
 
 
 def products(draw):

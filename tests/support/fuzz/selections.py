@@ -47,6 +47,23 @@ def select(rng):
     return Case("select", f"{arguments}, {op.name}", f"{arguments}, n", make, operators)
 
 
+def find_if(rng):
+    given = zipped_dtype(rng)
+    source, op = Source(rng, "x", given), random_operator(rng, [given], np.dtype("?"))
+    is_minus_one = rng.random() < 0.5
+
+    def make(rng, n):
+        arrays, items = source.make(rng, n)
+        places = np.flatnonzero(mapped(op, np.dtype("?"), items))
+        arrays |= count_array(rng)
+        expected = copied(arrays)
+        expected["count"][0] = places[0] if len(places) else -1 if is_minus_one else n
+        return arrays, expected
+
+    build = f"{source.text}, count, {op.name}{', none=-1' * is_minus_one}"
+    return Case("find_if", build, f"{source.text}, count, n", make, [op, *source.operators])
+
+
 def three_way_partition(rng):
     given = any_dtype(rng)
     source = Source(rng, "x", given)

@@ -1,0 +1,77 @@
+"""Plans of finding the first item that fits: one block, or a grid whose blocks tell what they have found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from . import policies
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, i64, u64
+from .tuning import Tunable, operator_class, types
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+_NAMES = ("block", "grid")
+_BLOCK, _GRID = range(2)
+_BLOCK_TILES = 4  # that one block takes: a grid needs a launch more
+_WORDS = 2  # of 8 bytes, of the state
+
+_ITEMS, _OUT, _COND = map(Value, ("d_in", "d_out", "cond"))
+_SHAPES = {
+    "block": Shape(("n",), (Launch("cupar_find", 1, "threads", (_ITEMS, _OUT, u64(0), i64("n"), _COND)),)),
+    "grid": Shape(
+        ("n", "grid"),
+        (
+            Launch("cupar_find_init", 1, _WORDS, (Storage(),)),
+            Launch("cupar_find", "grid", "threads", (_ITEMS, _OUT, Storage(), i64("n"), _COND)),
+        ),
+    ),
+}
+
+
+def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
+    at_once = given.occupancy("cupar_find", given["threads"], 0) * given["sms"]
+    return _plan, (given["tile"], at_once)
+
+
+def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
+    tile, at_once = facts
+    if n <= tile * _BLOCK_TILES:
+        emit(_BLOCK, (n,))
+        return 0
+    # Where an array does not begin with a whole vector, there is a tile more, of the block whose turn it is.
+    emit(_GRID, (n, min(at_once, -(-n // tile))))
+    return 8 * _WORDS
+
+
+def _default(spec: Specialisation) -> policies.Find:
+    return policies.FIND.get(spec.cc)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (128, 256, 512), "rows": (1, 2, 4, 8)}
+
+
+def _scope(spec: Specialisation) -> dict[str, str]:
+    return {**types(spec), "operator": operator_class(spec.operators[0][1])}
+
+
+_TUNABLE = Tunable("find", policies.Find, _default, _scope, _space)
+
+
+def _traits(spec: Specialisation) -> str:
+    policy, is_minus_one = _TUNABLE.given(spec), spec.option("none") is not None
+    return f"""static constexpr int threads = {policy.threads}, rows = {policy.rows};
+static constexpr bool is_minus_one = {str(is_minus_one).lower()};"""
+
+
+FIND = Family(
+    "find/find.cuh",
+    ("threads", "tile"),
+    _NAMES,
+    lambda spec: _SHAPES,
+    _planner,
+    _traits,
+    tunable=_TUNABLE,
+)
