@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -45,10 +44,11 @@ def _count(name: str, value: Any, most: int) -> int:
     return int(value)
 
 
-def _scattered(places: Any, slopes: Any, shape: Sequence[int], axis: int) -> Any:
-    """Return the cotangent of an array of which some items were taken from these places of an axis."""
-    zeros = jnp.zeros(shape, slopes.dtype)
-    return jnp.put_along_axis(zeros, places, slopes, axis, inplace=False)
+def _taken(x: Any, places: Any, axis: int) -> Any:
+    """Return the items of these places of an axis, which are different ones."""
+    every = [jax.lax.broadcasted_iota(places.dtype, places.shape, i) for i in range(places.ndim)]
+    every[axis] = places
+    return x.at[tuple(every)].get(mode="promise_in_bounds", unique_indices=True)
 
 
 # --- Sorts ----------------------------------------------------------------------------------------------
@@ -72,8 +72,24 @@ def _of_rows(inputs: Sequence[int], results: Sequence[int], axis: int, *_: Any) 
     return rows(axis, inputs, results)
 
 
-_SORT = Function("sort", _sort_body, lambda axis, *more: (axis + 1, *more), _of_rows)
-_SORT_WITH = Function("sort", _with_places, lambda axis, *more: (axis + 1, *more), _of_rows)
+def _sorted_with(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending: bool) -> Any:
+    """Return sorted items and their places, and tangents of the former."""
+    (x,), (slope,) = given, tangents
+    found = call(_SORT_WITH, (x,), (axis, descending), ((x.shape, x.dtype), (x.shape, _INT32)))
+    return found, [_taken(slope, found[1], axis), None]
+
+
+def _sorted(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending: bool, stable: bool) -> Any:
+    found, slopes = _sorted_with(given, tangents, axis, descending)
+    return found[:1], slopes[:1]
+
+
+def _under_batch(axis: int, *more: Any) -> tuple[Any, ...]:
+    return axis + 1, *more
+
+
+_SORT = Function("sort", _sort_body, _under_batch, _of_rows, jvp=_sorted)
+_SORT_WITH = Function("sort", _with_places, _under_batch, _of_rows, jvp=_sorted_with)
 
 
 def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
@@ -101,43 +117,9 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
            [4, 5, 6]], dtype=int32)
     """
     items = _numbers("sort", x)
-    return _sorted(items, axis_of(axis, items.ndim), bool(descending), bool(stable))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _sorted(x: jax.Array, axis: int, descending: bool, stable: bool) -> jax.Array:
-    found: jax.Array = call(_SORT, (x,), (axis, descending, stable), ((x.shape, x.dtype),))[0]
+    static = axis_of(axis, items.ndim), bool(descending), bool(stable)
+    found: jax.Array = call(_SORT, (items,), static, ((items.shape, items.dtype),))[0]
     return found
-
-
-def _sorted_forward(x: jax.Array, axis: int, descending: bool, stable: bool) -> Any:
-    return _sorted_with(x, axis, descending)
-
-
-def _sorted_backward(axis: int, descending: bool, stable: bool, places: Any, slopes: Any) -> Any:
-    return (_scattered(places, slopes, slopes.shape, axis),)
-
-
-_sorted.defvjp(_sorted_forward, _sorted_backward)
-
-
-# For derivatives of derivatives: what the forward pass returns has one, too.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _sorted_with(x: jax.Array, axis: int, descending: bool) -> Any:
-    outputs = (x.shape, x.dtype), (x.shape, _INT32)
-    return tuple(call(_SORT_WITH, (x,), (axis, descending), outputs))
-
-
-def _sorted_with_forward(x: jax.Array, axis: int, descending: bool) -> Any:
-    found = _sorted_with(x, axis, descending)
-    return found, found[1]
-
-
-def _sorted_with_backward(axis: int, descending: bool, places: Any, slopes: Any) -> Any:
-    return (_scattered(places, slopes[0], slopes[0].shape, axis),)
-
-
-_sorted_with.defvjp(_sorted_with_forward, _sorted_with_backward)
 
 
 # --- The first k items ----------------------------------------------------------------------------------
@@ -151,7 +133,20 @@ def _of_firsts(inputs: Sequence[int], results: Sequence[int], k: int, axis: int,
     return rows(axis, inputs, results)
 
 
-_TOP_K = Function("top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest), _of_firsts)
+def _first(x: Any, *static: Any) -> list[Any]:
+    k, axis, _ = static
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return call(_TOP_K, (x,), static, ((shape, x.dtype), (shape, _INT32)))
+
+
+def _first_slopes(given: Sequence[Any], tangents: Sequence[Any], *static: Any) -> Any:
+    found = _first(*given, *static)
+    return found, [_taken(tangents[0], found[1], static[1]), None]
+
+
+_TOP_K = Function(
+    "top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest), _of_firsts, jvp=_first_slopes
+)
 
 
 def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
@@ -180,27 +175,7 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
     """
     items = _numbers("top_k", x, "biuf")
     at = axis_of(axis, items.ndim)
-    return _first(items, _count("k", k, items.shape[at]), at, bool(largest))  # type: ignore[no-any-return]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _first(x: jax.Array, k: int, axis: int, largest: bool) -> Any:
-    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    return tuple(call(_TOP_K, (x,), (k, axis, largest), ((shape, x.dtype), (shape, _INT32))))
-
-
-def _first_forward(x: jax.Array, k: int, axis: int, largest: bool) -> Any:
-    found = _first(x, k, axis, largest)
-    return found, (found[1], jnp.zeros((x.shape[axis], 0)))
-
-
-def _first_backward(k: int, axis: int, largest: bool, kept: Any, slopes: Any) -> Any:
-    places, length = kept[0], kept[1].shape[0]
-    shape = (*places.shape[:axis], length, *places.shape[axis + 1 :])
-    return (_scattered(places, slopes[0], shape, axis),)
-
-
-_first.defvjp(_first_forward, _first_backward)
+    return tuple(_first(items, _count("k", k, items.shape[at]), at, bool(largest)))
 
 
 # --- Segments -------------------------------------------------------------------------------------------
@@ -277,7 +252,38 @@ def _of_segments(inputs: Sequence[int], results: Sequence[int], number: int, bat
     return Factors([(*before, "t", *rest), (*before, "t")], [(*before, "k", *rest)], ("t", "k"))
 
 
-_SUMS = Function("segment_sum", _sums, lambda number, batch: (number, batch + 1), _of_segments)
+def _summed(data: Any, ids: Any, number: int, batch: int) -> list[Any]:
+    shape = (*data.shape[:batch], number, *data.shape[batch + 1 :])
+    return call(_SUMS, (data, ids), (number, batch), ((shape, data.dtype),))
+
+
+def _sums_slopes(given: Sequence[Any], tangents: Sequence[Any], *static: Any) -> Any:
+    return _summed(*given, *static), _summed(tangents[0], given[1], *static)
+
+
+def _spread(slopes: Sequence[Any], given: Sequence[Any], number: int, batch: int) -> Any:
+    """Return for each item the cotangent of its segment's sum, or 0."""
+
+    def spread(of_sums: Any, ids: Any) -> Any:
+        if not number:
+            return jnp.zeros((*ids.shape, *of_sums.shape[1:]), of_sums.dtype)
+        is_any = (ids >= 0) & (ids < number)
+        found = of_sums[jnp.where(is_any, ids, 0)]
+        return jnp.where(is_any.reshape(-1, *[1] * (found.ndim - 1)), found, jnp.zeros_like(found))
+
+    for _ in range(batch):
+        spread = jax.vmap(spread)
+    return [spread(slopes[0], given[1]), None]
+
+
+_SUMS = Function(
+    "segment_sum",
+    _sums,
+    lambda number, batch: (number, batch + 1),
+    _of_segments,
+    jvp=_sums_slopes,
+    transpose=_spread,
+)
 
 
 def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:
@@ -313,30 +319,7 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:
         raise ValueError(
             f"segment_ids: expected shape {items.shape[:1]}, that data begins with, got {ids.shape}"
         )
-    return _summed(items, ids, _count("num_segments", num_segments, 2**31 - 2))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _summed(data: jax.Array, ids: jax.Array, number: int) -> Any:
-    return call(_SUMS, (data, ids), (number, 0), (((number, *data.shape[1:]), data.dtype),))[0]
-
-
-def _summed_forward(data: jax.Array, ids: jax.Array, number: int) -> Any:
-    return _summed(data, ids, number), ids
-
-
-def _summed_backward(number: int, ids: jax.Array, slopes: jax.Array) -> Any:
-    known = (ids >= 0) & (ids < number)
-    if not number:
-        return jnp.zeros((*ids.shape, *slopes.shape[1:]), slopes.dtype), np.zeros(
-            ids.shape, jax.dtypes.float0
-        )
-    taken = slopes[jnp.where(known, ids, 0)]
-    mask = known.reshape(-1, *[1] * (taken.ndim - 1))
-    return jnp.where(mask, taken, jnp.zeros_like(taken)), np.zeros(ids.shape, jax.dtypes.float0)
-
-
-_summed.defvjp(_summed_forward, _summed_backward)
+    return _summed(items, ids, _count("num_segments", num_segments, 2**31 - 2), 0)[0]
 
 
 # --- Histograms -----------------------------------------------------------------------------------------

@@ -27,19 +27,31 @@ class Function(NamedTuple):
     Attributes
     ----------
     name : str
-    body : callable
+    body : callable or None
         Takes a recorder, operands and what is static; returns operands of new arrays.
     under_batch : callable or None
         Returns what is static if all arrays have one more dimension in front; None: they go one by one.
     factors : callable or None
         Returns how sharded arrays are partitioned, given the numbers of dimensions of arguments and results,
         and what is static; None: each device has all of them.
+    composed : callable or None
+        Takes arrays and what is static, and returns the same arrays, made by what JAX knows derivatives of.
+        Without a body, that is what is compiled.
+    jvp : callable or None
+        Takes arrays, their tangents, of which None is zero, and what is static; returns results and their
+        tangents. None: that of `composed`, if there is one.
+    transpose : callable or None
+        Takes cotangents of results, arrays, of which those are None that it is linear in, and what is static;
+        returns cotangents of these, in a list with something for each array. None: that of `composed`.
     """
 
     name: str
-    body: Body
+    body: Body | None
     under_batch: Callable[..., Static] | None = None
     factors: Callable[..., Factors] | None = None
+    composed: Callable[..., Sequence[Any]] | None = None
+    jvp: Callable[..., tuple[Sequence[Any], Sequence[Any]]] | None = None
+    transpose: Callable[..., Sequence[Any]] | None = None
 
 
 call_p = Primitive("cupar")
@@ -101,6 +113,11 @@ def _lowered(
     outputs: Outputs,
     is_part: bool,
 ) -> Sequence[Any]:
+    if function.body is None:
+        assert function.composed is not None
+        composed = functools.partial(_composed, function, static)
+        whole: Sequence[Any] = mlir.lower_fun(composed, multiple_results=True)(ctx, *operands)
+        return whole
     from . import runtime
 
     runtime.register()
@@ -119,9 +136,11 @@ def _lowered(
     constants = [mlir.ir_constant(each) for each in raw]
     storage = jax.core.ShapedArray((made.nbytes,), jnp.uint8)
     of_constants = [jax.core.ShapedArray(each.shape, each.dtype) for each in raw]
-    whole = ctx.replace(avals_in=[*ctx.avals_in, *of_constants], avals_out=[*ctx.avals_out, storage])
+    extended = ctx.replace(avals_in=[*ctx.avals_in, *of_constants], avals_out=[*ctx.avals_out, storage])
     attributes = {"builds": made.builds, "program": made.program, "relocations": made.relocations}
-    lowered: Sequence[Any] = jax.ffi.ffi_lowering(runtime.TARGET)(whole, *operands, *constants, **attributes)
+    lowered: Sequence[Any] = jax.ffi.ffi_lowering(runtime.TARGET)(
+        extended, *operands, *constants, **attributes
+    )
     return lowered[:-1]
 
 
@@ -164,12 +183,67 @@ def _batched(
 batching.primitive_batchers[call_p] = _batched
 
 
-def _no_derivative(*given: Any, function: Function, **_: Any) -> Any:
-    raise TypeError(
-        f"{function.name} has no derivative, or none in forward mode: use jax.grad or jax.vjp for those of "
-        "cupar.jax that have one, jax.lax.stop_gradient, or a jax.custom_vjp of yours"
+# --- Derivatives ----------------------------------------------------------------------------------------
+
+
+def _composed(function: Function, static: Static, *arrays: Any) -> list[Any]:
+    assert function.composed is not None
+    return list(function.composed(*arrays, *static))
+
+
+def _no_derivative(function: Function) -> TypeError:
+    return TypeError(
+        f"{function.name} has no derivative: use jax.lax.stop_gradient, or a jax.custom_jvp or "
+        "jax.custom_vjp of yours"
     )
 
 
-ad.primitive_jvps[call_p] = _no_derivative
-ad.primitive_transposes[call_p] = _no_derivative
+def _jvp(
+    arrays: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    function: Function,
+    static: Static,
+    outputs: Outputs,
+    is_part: bool,
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    if function.jvp is not None:
+        given = [None if type(each) is ad.Zero else each for each in tangents]
+        found, slopes = function.jvp(arrays, given, *static)
+    elif function.composed is not None:
+        found = call(function, arrays, static, outputs)
+        given = [ad.instantiate_zeros(each) for each in tangents]
+        slopes = jax.jvp(functools.partial(_composed, function, static), tuple(arrays), tuple(given))[1]
+    else:
+        raise _no_derivative(function)
+    return found, [
+        ad.Zero(jax.typeof(result).to_tangent_aval()) if slope is None else slope
+        for result, slope in zip(found, slopes, strict=True)
+    ]
+
+
+def _transposed(
+    slopes: Sequence[Any], *arrays: Any, function: Function, static: Static, outputs: Outputs, is_part: bool
+) -> Sequence[Any]:
+    linear = [ad.is_undefined_primal(each) for each in arrays]
+    given = [ad.instantiate_zeros(each) for each in slopes]
+    known = [None if is_linear else each for each, is_linear in zip(arrays, linear, strict=True)]
+    if function.transpose is not None:
+        found = function.transpose(given, known, *static)
+    elif function.composed is not None:
+
+        def of_linear(*values: Any) -> list[Any]:
+            rest = iter(values)
+            whole = [next(rest) if is_linear else each for each, is_linear in zip(known, linear, strict=True)]
+            return _composed(function, static, *whole)
+
+        shapes = [each.aval for each in arrays if ad.is_undefined_primal(each)]
+        rest = iter(jax.linear_transpose(of_linear, *shapes)(given))
+        found = [next(rest) if is_linear else None for is_linear in linear]
+    else:
+        raise _no_derivative(function)
+    return [each if is_linear else None for each, is_linear in zip(found, linear, strict=True)]
+
+
+ad.primitive_jvps[call_p] = _jvp
+ad.primitive_transposes[call_p] = _transposed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +21,84 @@ def _factors(inputs: Sequence[int], results: Sequence[int], axis: int, reverse: 
     return rows(axis, inputs, results)
 
 
+def _under_batch(axis: int, reverse: bool) -> tuple[int, bool]:
+    return axis + 1, reverse
+
+
+def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> jax.Array:
+    """Return the item before each along an axis; `first`, or 0, comes before the first one."""
+    length = x.shape[axis]
+    if first is None:
+        first = jnp.zeros_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis))
+    rest = (
+        jax.lax.slice_in_dim(x, 1, length, axis=axis)
+        if reverse
+        else jax.lax.slice_in_dim(x, 0, length - 1, axis=axis)
+    )
+    return jnp.concatenate([rest, first] if reverse else [first, rest], axis)
+
+
+# --- The recurrence -------------------------------------------------------------------------------------
+
+
 def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, b, *before = operands
     return [_linear_recurrence(work, a, b, before[0] if before else None, None, axis, reverse, None)]
+
+
+def _jvp(given: Sequence[Any], tangents: Sequence[Any], axis: int, reverse: bool) -> Any:
+    (a, b, *before), (da, db, *dbefore) = given, tangents
+    h = recurrence(axis, reverse, *given)
+    if not h.size:
+        return [h], [None]
+    db = jnp.zeros_like(b) if db is None else db
+    if da is None:
+        return [h], [recurrence(axis, reverse, a, db, *(each for each in dbefore if each is not None))]
+    dbefore = [jnp.zeros_like(before[0]) if each is None else each for each in dbefore]
+    slope = call(_TANGENT, (a, h, da, db, *before, *dbefore), (axis, reverse), ((h.shape, h.dtype),))
+    return [h], slope
+
+
+def _transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, reverse: bool) -> Any:
+    """Return the cotangents of `b` and of what comes before it, which a recurrence is linear in."""
+    a, _, *before = given
+    of_b = recurrence(axis, not reverse, shifted(a, axis, None, not reverse), slopes[0])
+    return [None, of_b, *[_of_first(axis, reverse, a, of_b) for _ in before]]
+
+
+def _of_first(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
+    """Return the products of the first items of rows."""
+    at = arrays[0].shape[axis] - 1 if reverse else 0
+    one, other = [jax.lax.index_in_dim(each, at, axis, keepdims=False) for each in arrays]
+    return one * other
+
+
+_RECURRENCE = Function("linear_recurrence", _body, _under_batch, _factors, jvp=_jvp, transpose=_transposed)
+
+
+def recurrence(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
+    """Return that of `a`, `b` and, maybe, what comes before the first item of each row."""
+    b = arrays[1]
+    return call(_RECURRENCE, arrays, (axis, reverse), ((b.shape, b.dtype),))[0]
+
+
+# --- Its tangent, which is linear, and the transpose of that: the gradient --------------------------------
+
+
+def _tangent(*given: Any) -> Sequence[jax.Array]:
+    a, h, da, db, *firsts, axis, reverse = given
+    before, dbefore = (firsts[:1], firsts[1:]) if firsts else ([], [])
+    first = jnp.expand_dims(before[0], axis) if before else None
+    return [recurrence(axis, reverse, a, db + da * shifted(h, axis, first, reverse), *dbefore)]
+
+
+def _tangent_transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, reverse: bool) -> Any:
+    a, h, _, _, *firsts = given
+    before = firsts[:1]
+    outputs = tuple((each.shape, each.dtype) for each in (a, a, *before))
+    of_a, of_b, *of_first = call(_GRADIENTS, (a, h, slopes[0], *before), (axis, reverse), outputs)
+    return [None, None, of_a, of_b, *(None for _ in before), *of_first]
 
 
 def _gradients_body(work: Recorder, *given: Any) -> Sequence[Operand]:
@@ -36,10 +109,28 @@ def _gradients_body(work: Recorder, *given: Any) -> Sequence[Operand]:
     return [each for each in found if each is not None]
 
 
-_GRADIENTS = Function(
-    "the gradient of linear_recurrence", _gradients_body, lambda axis, reverse: (axis + 1, reverse), _factors
+def _gradients_composed(*given: Any) -> Sequence[jax.Array]:
+    a, h, dh, *before, axis, reverse = given
+    of_b = recurrence(axis, not reverse, shifted(a, axis, None, not reverse), dh)
+    first = jnp.expand_dims(before[0], axis) if before else None
+    of_a = of_b * shifted(h, axis, first, reverse)
+    return [of_a, of_b, *[_of_first(axis, reverse, a, of_b) for _ in before]]
+
+
+_TANGENT = Function(
+    "the tangent of linear_recurrence",
+    None,
+    _under_batch,
+    composed=_tangent,
+    transpose=_tangent_transposed,
 )
-_RECURRENCE = Function("linear_recurrence", _body, lambda axis, reverse: (axis + 1, reverse), _factors)
+_GRADIENTS = Function(
+    "the gradient of linear_recurrence",
+    _gradients_body,
+    _under_batch,
+    _factors,
+    composed=_gradients_composed,
+)
 
 
 def linear_recurrence(
@@ -81,7 +172,7 @@ def linear_recurrence(
     a, b = jnp.broadcast_arrays(*_promoted(a, b))
     at = axis_of(axis, b.ndim)
     if initial is None:
-        return _recurrence(a, b, at, bool(reverse))
+        return recurrence(at, bool(reverse), a, b)
     shape = b.shape[:at] + b.shape[at + 1 :]
     try:
         before = jnp.broadcast_to(jnp.asarray(initial, b.dtype), shape)
@@ -89,7 +180,7 @@ def linear_recurrence(
         raise ValueError(
             f"initial: expected shape {shape}, or one that is broadcast to it, got {jnp.shape(initial)}"
         ) from None
-    return _recurrence_after(a, b, before, at, bool(reverse))
+    return recurrence(at, bool(reverse), a, b, before)
 
 
 def _promoted(*given: Any) -> list[jax.Array]:
@@ -98,90 +189,3 @@ def _promoted(*given: Any) -> list[jax.Array]:
     if dtype == jnp.bool_:
         raise TypeError("b: expected numbers, got bool")
     return [each.astype(dtype) for each in arrays]
-
-
-def _called(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
-    b = arrays[1]
-    return call(_RECURRENCE, arrays, (axis, reverse), ((b.shape, b.dtype),))[0]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _recurrence(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    return _called(axis, reverse, a, b)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _recurrence_after(a: jax.Array, b: jax.Array, before: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    return _called(axis, reverse, a, b, before)
-
-
-def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> jax.Array:
-    """Return the item before each along an axis; `first`, or 0, comes before the first one."""
-    length = x.shape[axis]
-    if first is None:
-        first = jnp.zeros_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis))
-    rest = (
-        jax.lax.slice_in_dim(x, 1, length, axis=axis)
-        if reverse
-        else jax.lax.slice_in_dim(x, 0, length - 1, axis=axis)
-    )
-    return jnp.concatenate([rest, first] if reverse else [first, rest], axis)
-
-
-def _composed(axis: int, reverse: bool, a: jax.Array, h: jax.Array, dh: jax.Array, *before: jax.Array) -> Any:
-    """Return the cotangents of what a recurrence is given, made of another one: to differentiate them."""
-    db = _recurrence(shifted(a, axis, None, not reverse), dh, axis, not reverse)
-    first = jnp.expand_dims(before[0], axis) if before else None
-    da = db * shifted(h, axis, first, reverse)
-    if not before:
-        return da, db
-    at = h.shape[axis] - 1 if reverse else 0
-    of_first = [jax.lax.index_in_dim(each, at, axis, keepdims=False) for each in (a, db)]
-    return da, db, of_first[0] * of_first[1]
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _cotangents(
-    axis: int, reverse: bool, a: jax.Array, h: jax.Array, dh: jax.Array, *before: jax.Array
-) -> Any:
-    """Return the same in one pass."""
-    if not h.size:
-        return (a, dh, *[jnp.zeros_like(each) for each in before])
-    outputs = tuple((each.shape, each.dtype) for each in (a, dh, *before))
-    return tuple(call(_GRADIENTS, (a, h, dh, *before), (axis, reverse), outputs))
-
-
-def _cotangents_forward(axis: int, reverse: bool, *given: jax.Array) -> Any:
-    return _cotangents(axis, reverse, *given), given
-
-
-def _cotangents_backward(axis: int, reverse: bool, given: Any, slopes: Any) -> Any:
-    return jax.vjp(functools.partial(_composed, axis, reverse), *given)[1](slopes)
-
-
-_cotangents.defvjp(_cotangents_forward, _cotangents_backward)
-
-
-def _forward(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> Any:
-    h = _recurrence(a, b, axis, reverse)
-    return h, (a, h)
-
-
-def _backward(axis: int, reverse: bool, kept: Any, dh: jax.Array) -> Any:
-    return _cotangents(axis, reverse, *kept, dh)
-
-
-_recurrence.defvjp(_forward, _backward)
-
-
-def _forward_after(a: jax.Array, b: jax.Array, before: jax.Array, axis: int, reverse: bool) -> Any:
-    h = _recurrence_after(a, b, before, axis, reverse)
-    return h, (a, h, before)
-
-
-def _backward_after(axis: int, reverse: bool, kept: Any, dh: jax.Array) -> Any:
-    a, h, before = kept
-    return _cotangents(axis, reverse, a, h, dh, before)
-
-
-_recurrence_after.defvjp(_forward_after, _backward_after)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from .._functions.axes import axis_of
 from .._functions.calls import Operand
@@ -18,7 +20,7 @@ from ..iterators import ZipIterator
 from .partition import Factors, rows
 from .primitive import Function, call
 from .program import Recorder
-from .recurrence import linear_recurrence
+from .recurrence import recurrence, shifted
 from .traced import operator
 
 _MOST = 12  # leaves
@@ -40,9 +42,6 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
 
 def _factors(inputs: Sequence[int], results: Sequence[int], op: Any, axis: int, reverse: bool) -> Factors:
     return rows(axis, inputs, results)
-
-
-_SCAN = Function("associative_scan", _body, lambda op, axis, reverse: (op, axis + 1, reverse), _factors)
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, reverse: bool = False) -> Any:
@@ -74,9 +73,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
 
     Notes
     -----
-    Its gradient is that of ``y[t] = fn(y[t - 1], x[t])``: derivatives of `fn`, which JAX makes, and a linear
-    recurrence from the other end. Where the derivatives of several leaves depend on each other that is a scan
-    of matrices, for up to 3 leaves.
+    Its derivatives are those of ``y[t] = fn(y[t - 1], x[t])``: derivatives of `fn`, which JAX makes, and a
+    linear recurrence. Where the derivatives of several leaves depend on each other that is a scan of
+    matrices, for up to 3 leaves.
 
     Examples
     --------
@@ -111,138 +110,189 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
             raise TypeError(f"fn: expected a result of the structure of xs, {tree}, got {structure}")
         return list(found)
 
-    return jax.tree.unflatten(tree, _scanned(flat, leaves, at, bool(reverse)))
+    op = operator(flat, [_within(each.dtype) for each in leaves])
+    return jax.tree.unflatten(tree, _scanned(leaves, op, at, bool(reverse)))
 
 
 def _within(dtype: Any) -> np.dtype[Any]:
     return accumulated(np.dtype(dtype))
 
 
-def _scanned(
-    fn: Callable[..., Sequence[Any]], leaves: Sequence[Any], axis: int, reverse: bool
-) -> Sequence[Any]:
-    op = operator(fn, [_within(each.dtype) for each in leaves])
-
-    @jax.custom_vjp
-    def scan(*xs: Any) -> Any:
-        return tuple(call(_SCAN, xs, (op, axis, reverse), tuple((each.shape, each.dtype) for each in xs)))
-
-    def forward(*xs: Any) -> Any:
-        ys = scan(*xs)
-        return ys, (xs, ys)
-
-    def backward(kept: Any, slopes: Any) -> Any:
-        xs, ys = kept
-        return _cotangents(fn, xs, ys, slopes, axis, reverse)
-
-    scan.defvjp(forward, backward)
-    found: Sequence[Any] = scan(*leaves)
-    return found
+def _scanned(leaves: Sequence[Any], *static: Any) -> list[Any]:
+    return call(_SCAN, leaves, static, tuple((each.shape, each.dtype) for each in leaves))
 
 
-def _cotangents(
-    fn: Callable[..., Sequence[Any]],
-    xs: Sequence[Any],
-    ys: Sequence[Any],
-    slopes: Sequence[Any],
-    axis: int,
-    reverse: bool,
-) -> tuple[Any, ...]:
-    """Return the cotangents of what is scanned; of integers there are none."""
-    wide = [[each.astype(_within(each.dtype)) for each in given] for given in (xs, ys)]
-    real = [i for i, each in enumerate(xs) if jnp.issubdtype(each.dtype, jnp.inexact)]
-    length = xs[0].shape[axis]
-    if not xs[0].size:
-        return tuple(_no_slope(each) if i not in real else each for i, each in enumerate(xs))
+# --- Its tangent ----------------------------------------------------------------------------------------
+
+
+def _jvp(given: Sequence[Any], tangents: Sequence[Any], op: Any, axis: int, reverse: bool) -> Any:
+    found = _scanned(given, op, axis, reverse)
+    real = tuple(i for i, each in enumerate(given) if jnp.issubdtype(each.dtype, jnp.inexact))
+    if not given[0].size:
+        return found, [None] * len(found)
+    slopes = [jnp.zeros_like(given[i]) if tangents[i] is None else tangents[i] for i in real]
+    outputs = tuple((each.shape, each.dtype) for each in slopes)
+    every: list[Any] = [None] * len(found)
+    for i, each in zip(
+        real, call(_TANGENT, (*given, *found, *slopes), (op, real, axis, reverse), outputs), strict=True
+    ):
+        every[i] = each
+    return found, every
+
+
+def _tangent(*given: Any) -> list[Any]:
+    """Return the tangents of a scan, given what is scanned, the scan, and tangents of real leaves.
+
+    As ``y[t] = fn(y[t - 1], x[t])``: ``dy[t] = L[t] dy[t - 1] + R[t] dx[t]``, where dy[0] = dx[0].
+    """
+    *arrays, op, real, axis, reverse = given
+    number = (len(arrays) - len(real)) // 2
+    wide = [
+        each.astype(_within(each.dtype)) if jnp.issubdtype(each.dtype, jnp.inexact) else each
+        for each in arrays
+    ]
+    xs, ys, slopes = wide[:number], wide[number : 2 * number], wide[2 * number :]
+    fn, length = _by_items(op, xs[0].ndim), xs[0].shape[axis]
 
     def cut(x: Any, begin: int, end: int) -> Any:
         return jax.lax.slice_in_dim(x, begin, end, axis=axis)
 
     first, rest = ((length - 1, length), (0, length - 1)) if reverse else ((0, 1), (1, length))
     earlier = (1, length) if reverse else (0, length - 1)
-    left, right = [cut(each, *earlier) for each in wide[1]], [cut(each, *rest) for each in wide[0]]
-    given = [slopes[i].astype(wide[0][i].dtype) for i in real]
+    left, right = [cut(each, *earlier) for each in ys], [cut(each, *rest) for each in xs]
 
-    def some(side: int, *values: Any) -> list[Any]:
-        whole = [list(left), list(right)]
-        for i, each in zip(real, values, strict=True):
-            whole[side][i] = each
-        found = fn(*whole[0], *whole[1])
-        return [found[i] for i in real]
+    def joined(head: Any, tail: Any) -> Any:
+        return jnp.concatenate([tail, head] if reverse else [head, tail], axis)
 
-    known = _pattern(fn, [each.dtype for each in wide[0]], real)
-    columns = [_column(lambda *v: some(0, *v), [left[i] for i in real], j) for j in range(len(real))]
+    def by(side: list[Any], directions: Sequence[Any]) -> list[Any]:
+        """Return the derivatives of real results in directions of the real leaves of one side."""
 
-    def behind(x: Any) -> Any:
-        """Return the derivative by each item of the next one, which the last one has not."""
-        zero = jnp.zeros_like(cut(slopes[real[0]], *first)).astype(x.dtype)
-        return jnp.concatenate([zero, x] if reverse else [x, zero], axis)
+        def results(*values: Any) -> list[Any]:
+            whole = list(side)
+            for i, each in zip(real, values, strict=True):
+                whole[i] = each
+            found = fn(*whole, *right) if side is left else fn(*left, *whole)
+            return [found[i] for i in real]
 
-    number = range(len(real))
-    if all(i == j or not known[i][j] for i in number for j in number):
-        total = [
-            linear_recurrence(behind(columns[i][i]), given[i], axis=axis, reverse=not reverse) for i in number
-        ]
+        found: list[Any] = jax.jvp(results, tuple(side[i] for i in real), tuple(directions))[1]
+        return found
+
+    inner = by(right, [cut(each, *rest) for each in slopes])
+    vector = [joined(cut(each, *first), tail) for each, tail in zip(slopes, inner, strict=True)]
+    columns = []
+    for k in range(len(real)):
+        unit = [(jnp.ones_like if j == k else jnp.zeros_like)(left[i]) for j, i in enumerate(real)]
+        columns.append(
+            [
+                joined(jnp.zeros_like(cut(slopes[0], *first)).astype(each.dtype), each)
+                for each in by(left, unit)
+            ]
+        )
+    known = _pattern(op, [each.dtype for each in xs], real)
+    every = range(len(real))
+    if all(i == j or not known[i][j] for i in every for j in every):
+        found = [recurrence(axis, reverse, columns[i][i], vector[i]) for i in every]
     else:
-        matrix = [[behind(columns[j][i]) for i in number] for j in number]  # transposed
-        total = _affine(matrix, given, axis, not reverse)
-    through = jax.vjp(lambda *v: some(1, *v), *[right[i] for i in real])[1](
-        [cut(each, *rest) for each in total]
-    )
-    whole: list[Any] = [_no_slope(each) for each in xs]
-    for i, each, inner in zip(real, total, through, strict=True):
-        parts = [inner, cut(each, *first)] if reverse else [cut(each, *first), inner]
-        whole[i] = jnp.concatenate(parts, axis).astype(xs[i].dtype)
-    return tuple(whole)
+        matrix = [columns[j][i] for i in every for j in every]
+        found = _affine([*matrix, *vector], axis, reverse)
+    return [each.astype(arrays[i].dtype) for i, each in zip(real, found, strict=True)]
 
 
-def _no_slope(x: Any) -> Any:
-    return np.zeros(x.shape, jax.dtypes.float0)
+def _by_items(op: Any, ndim: int) -> Callable[..., list[Any]]:
+    """Return what an operator does, for arrays of some dimensions."""
+    fn: Callable[..., list[Any]] = jaxpr_as_fun(op.traced)
+    for _ in range(ndim):
+        fn = jax.vmap(fn)
+    return fn
 
 
-def _column(function: Callable[..., list[Any]], values: Sequence[Any], j: int) -> list[Any]:
-    """Return the derivatives of all results by one value."""
-
-    def of_one(value: Any) -> list[Any]:
-        return function(*values[:j], value, *values[j + 1 :])
-
-    found: list[Any] = jax.jvp(of_one, (values[j],), (jnp.ones_like(values[j]),))[1]
-    return found
-
-
-def _pattern(
-    fn: Callable[..., Sequence[Any]], dtypes: Sequence[Any], real: Sequence[int]
-) -> list[list[bool]]:
+def _pattern(op: Any, dtypes: Sequence[Any], real: Sequence[int]) -> list[list[bool]]:
     """Return which results, of rows, have a derivative by which values of earlier items."""
-    scalars = [jax.ShapeDtypeStruct((), each) for each in dtypes]
+    fn = jaxpr_as_fun(op.traced)
 
     def slopes(*given: Any) -> list[Any]:
-        def some(*values: Any) -> list[Any]:
+        def results(*values: Any) -> list[Any]:
             whole = list(given)
             for i, each in zip(real, values, strict=True):
                 whole[i] = each
             found = fn(*whole)
             return [found[i] for i in real]
 
-        return [_column(some, [given[i] for i in real], j) for j in range(len(real))]
+        values = tuple(given[i] for i in real)
+        units = [[(jnp.ones_like if i == j else jnp.zeros_like)(given[i]) for i in real] for j in real]
+        return [each for unit in units for each in jax.jvp(results, values, tuple(unit))[1]]
 
+    scalars = [jax.ShapeDtypeStruct((), each) for each in dtypes]
     traced = jax.make_jaxpr(slopes)(*scalars, *scalars).jaxpr
     zero = [hasattr(each, "val") and not np.any(each.val) for each in traced.outvars]
     return [[not zero[j * len(real) + i] for j in range(len(real))] for i in range(len(real))]
 
 
-def _affine(matrix: Sequence[Sequence[Any]], vector: Sequence[Any], axis: int, reverse: bool) -> list[Any]:
-    """Return g with ``g[t] = matrix[t] @ g[t - 1] + vector[t]``."""
-    number = range(len(vector))
-    if len(vector) > 3:
-        raise TypeError(
-            f"xs: expected up to 3 arrays for a derivative, as those of {len(vector)} depend on each other"
-        )
+_SCAN = Function(
+    "associative_scan", _body, lambda op, axis, reverse: (op, axis + 1, reverse), _factors, jvp=_jvp
+)
+_TANGENT = Function(
+    "the tangent of associative_scan",
+    None,
+    lambda op, real, axis, reverse: (op, real, axis + 1, reverse),
+    composed=_tangent,
+)
+
+# --- Recurrences with matrices -----------------------------------------------------------------------------
+
+# g[t] = m[t] @ g[t - 1] + v[t], given the items of matrices, row by row, and of vectors.
+
+
+def _size(arrays: Sequence[Any]) -> int:
+    """Return of how many items the vectors are that are given with their matrices."""
+    return math.isqrt(len(arrays))  # n * n + n
+
+
+def _affine(arrays: Sequence[Any], axis: int, reverse: bool) -> list[Any]:
+    n = _size(arrays)
+    if n > 3:
+        raise TypeError(f"xs: expected up to 3 arrays for a derivative, as those of {n} depend on each other")
+    return call(_AFFINE, arrays, (axis, reverse), tuple((each.shape, each.dtype) for each in arrays[n * n :]))
+
+
+def _affine_composed(*given: Any) -> list[Any]:
+    *arrays, axis, reverse = given
+    n = _size(arrays)
 
     def composed(left: Any, right: Any) -> Any:
         (a, x), (b, y) = left, right
-        product = [[sum(b[i][k] * a[k][j] for k in number) for j in number] for i in number]
-        return product, [y[i] + sum(b[i][k] * x[k] for k in number) for i in number]
+        product = [sum(b[n * i + k] * a[n * k + j] for k in range(n)) for i in range(n) for j in range(n)]
+        return product, [y[i] + sum(b[n * i + k] * x[k] for k in range(n)) for i in range(n)]
 
-    found: list[Any] = associative_scan(composed, (list(matrix), list(vector)), axis=axis, reverse=reverse)[1]
+    xs = arrays[: n * n], arrays[n * n :]
+    found: list[Any] = associative_scan(composed, xs, axis=axis, reverse=reverse)[1]
     return found
+
+
+def _affine_jvp(given: Sequence[Any], tangents: Sequence[Any], axis: int, reverse: bool) -> Any:
+    n = _size(given)
+    found = _affine(given, axis, reverse)
+    before = [shifted(each, axis, None, reverse) for each in found]
+    vector = [
+        jnp.zeros_like(x) if each is None else each for x, each in zip(found, tangents[n * n :], strict=True)
+    ]
+    for i, j in np.ndindex(n, n):
+        if (slope := tangents[n * i + j]) is not None:
+            vector[i] = vector[i] + slope * before[j]
+    return found, _affine([*given[: n * n], *vector], axis, reverse)
+
+
+def _affine_transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, reverse: bool) -> Any:
+    n = len(slopes)
+    turned = [shifted(given[n * j + i], axis, None, not reverse) for i, j in np.ndindex(n, n)]
+    return [*[None] * n * n, *_affine([*turned, *slopes], axis, not reverse)]
+
+
+_AFFINE = Function(
+    "the tangent of associative_scan",
+    None,
+    lambda axis, reverse: (axis + 1, reverse),
+    composed=_affine_composed,
+    jvp=_affine_jvp,
+    transpose=_affine_transposed,
+)

@@ -207,6 +207,7 @@ def operator(fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]]) 
     """Return a function of two values, or tuples of several, that does what `fn` does.
 
     `fn` takes the leaves of both and returns those of the result. For the same code it is the same function.
+    That has what was traced, as `traced`.
     """
     scalars = [jax.ShapeDtypeStruct((), each) for each in dtypes]
     traced = jax.make_jaxpr(fn)(*scalars, *scalars)
@@ -220,7 +221,10 @@ def operator(fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]]) 
     results = writer.write(traced.jaxpr, traced.consts, given)
     shown = f"({', '.join(results)})" if several else results[0]
     constants = tuple((each.dtype.str, each.tobytes()) for each in writer.constants)
-    return _made(tuple(writer.lines), shown, constants)
+    found = _made(tuple(writer.lines), shown, constants)
+    if not hasattr(found, "traced"):
+        found.traced = traced
+    return found
 
 
 @functools.lru_cache(512)

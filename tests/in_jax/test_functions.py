@@ -65,6 +65,22 @@ def test_sums_of_segments(shape, rng):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_tangents(x, rng):
+    ids = jnp.asarray(rng.integers(0, 5, 3))
+    pairs = [
+        (lambda x: sort(x, axis=1), lambda x: jnp.sort(x, axis=1)),
+        (lambda x: top_k(x, 2)[0], lambda x: jax.lax.top_k(x, 2)[0]),
+        (lambda x: segment_sum(x, ids, 4), lambda x: jax.ops.segment_sum(x, ids, 4)),
+    ]
+    direction = jnp.asarray(rng.standard_normal(x.shape, np.float32))
+    for mine, its in pairs:
+        found, expected = (jax.jvp(lambda x, f=f: f(x) ** 2, (x,), (direction,)) for f in (mine, its))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+    mine, its = ((jax.vmap(jax.grad(lambda x, f=f: (f(x) ** 2).sum())))(jnp.stack([x, -x])) for f in pairs[2])
+    np.testing.assert_allclose(mine, its, rtol=1e-5)
+
+
 def test_nothing_to_sum():
     assert segment_sum(jnp.zeros(0), jnp.zeros(0, np.int32), 2).tolist() == [0, 0]
     assert segment_sum(jnp.zeros((3, 0)), jnp.zeros(3, np.int32), 2).shape == (2, 0)

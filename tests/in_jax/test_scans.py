@@ -56,6 +56,32 @@ def test_values_and_gradients_are_those_of_lax(which, rng):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("which", ["maximum", "flags", "a tree", "coupled"])
+def test_tangents_are_those_of_lax(which, rng):
+    fn, xs = make(rng, (3, 5))[which]
+    floats, tree = jax.tree.flatten(xs)
+    real = [i for i, each in enumerate(floats) if each.dtype == np.float32]
+
+    def tangents(scan):
+        def of(*values):
+            whole = list(floats)
+            for i, each in zip(real, values, strict=True):
+                whole[i] = each
+            found = jax.tree.leaves(scan(fn, jax.tree.unflatten(tree, whole), axis=1))
+            return [jnp.sin(found[i]) for i in real]
+
+        values = tuple(floats[i] for i in real)
+        first = jax.jvp(of, values, values)
+        through = jax.grad(lambda *v: sum(each.sum() for each in jax.jvp(of, v, values)[1]))(*values)
+        return first, through, jax.vmap(lambda s: jax.jvp(of, values, (s,) * len(real))[1])(jnp.stack(values))
+
+    mine, theirs = (
+        jax.jit(tangents, static_argnums=0)(each) for each in (associative_scan, jax.lax.associative_scan)
+    )
+    for found, expected in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
 def test_float16_is_combined_in_float32():
     x = jnp.full(3000, 0.1, np.float16)
     found = associative_scan(jnp.add, x)
