@@ -437,6 +437,10 @@ class Algorithm:
             if not nbytes:
                 state.enqueue(read, 0, state.numbers, handle)
                 return
+            if (allocate := storage.allocator.get()) is not None:
+                _kept, address = allocate(nbytes)
+                state.enqueue(read, address, state.numbers, handle)
+                return
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
                 workspace = state.memory.workspace(handle, state.number) if handle else state.memory.default

@@ -9,9 +9,10 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from ctypes import byref, c_int, c_size_t, c_void_p
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import ReferenceType
 
 from .._base.data import Recent
@@ -173,6 +174,10 @@ def memory() -> Memory:
 
 
 # --- Allocations -----------------------------------------------------------------------------------------
+
+# Takes bytes, and returns an object that has device memory, and its address: another library's, in the order
+# of the stream of calls, in place of workspaces and of cupar's pool.
+allocator: ContextVar[Callable[[int], tuple[Any, int]] | None] = ContextVar("cupar_allocator", default=None)
 
 
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:

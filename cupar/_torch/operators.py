@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from .. import structs
 from .._base import device, fork
+from .._device import storage
 
 NAMESPACE = "cupar"
 library = torch.library.Library(NAMESPACE, "FRAGMENT")
@@ -200,16 +201,30 @@ def stream_of(x: Any) -> int | None:
     return (_current_stream(x.get_device()) or None) if x.is_cuda else None  # type: ignore[misc]
 
 
+def _allocated(nbytes: int) -> tuple[Any, int]:
+    kept = torch.empty(nbytes, dtype=torch.uint8, device="cuda")  # the current stream's
+    return kept, kept.data_ptr()
+
+
 def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a kernel, of which the first argument is a tensor: that one's device is the current one."""
-    if not _has_several_devices:
+    """Decorate a kernel, of which the first argument is a tensor.
+
+    That one's device is the current one, and temporary storage comes from PyTorch's allocator.
+    """
+    if _current_stream is None:
         return function
 
     def on_its_device(x: Any, *others: Any) -> Any:
-        if not x.is_cuda or x.get_device() == _C._cuda_getDevice():
+        if not x.is_cuda:
             return function(x, *others)
-        with torch.cuda.device(x.device):
-            return function(x, *others)
+        token = storage.allocator.set(_allocated)
+        try:
+            if not _has_several_devices or x.get_device() == _C._cuda_getDevice():
+                return function(x, *others)
+            with torch.cuda.device(x.device):
+                return function(x, *others)
+        finally:
+            storage.allocator.reset(token)
 
     return on_its_device
 

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from support.common import context, pretend
 
 import cupar
 from cupar._call import bound as _bound
+from cupar._call.algorithm import Algorithm
 from cupar._device import driver, storage
 
 MIB = 1 << 20
@@ -188,6 +190,34 @@ def test_a_workspace_that_grows_takes_what_it_had(library):
     with pytest.raises(cupar.DriverError):
         mine.grow(16 * MIB)
     assert (mine.address, mine.nbytes, library.memory) == (0, 0, {})
+
+
+def test_another_library_may_allocate(library):
+    """What a call needs, and the memory lives until all of the call is enqueued."""
+    alive = weakref.WeakSet()
+    enqueued = []
+    state = SimpleNamespace(
+        read=lambda arguments: (9, *arguments),
+        problem=9,
+        nbytes=MIB,
+        numbers=(),
+        enqueue=lambda read, address, numbers, stream: enqueued.append((address, stream, len(alive))),
+    )
+
+    def allocated(nbytes):
+        assert nbytes == MIB
+        kept = Library()
+        alive.add(kept)
+        return kept, 1 << 20
+
+    token = storage.allocator.set(allocated)
+    try:
+        Algorithm._run(SimpleNamespace(_take=lambda stream: (state, [])), 7, ())
+    finally:
+        storage.allocator.reset(token)
+    assert enqueued == [(1 << 20, 7, 1)]
+    assert not alive
+    assert not library.asked
 
 
 # --- Bounds ----------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import cupar  # noqa: E402
 from cupar import torch as ct  # noqa: E402
+from cupar._device import storage  # noqa: E402
 
 ON = {"device": "cuda", "dtype": torch.float64}
 
@@ -110,6 +112,62 @@ def test_memory():
     both()
     needed = 6 * a.numel() * 4
     assert torch.cuda.max_memory_allocated() <= 1.1 * needed + (1 << 22)
+
+
+def test_temporary_storage(monkeypatch):
+    """It is of PyTorch's allocator, also in a graph, and nothing of cupar's own pool."""
+    x = torch.randn(1 << 20, device="cuda")
+
+    def work():
+        h = ct.linear_recurrence(x * 0.5, x)
+        return [h, ct.scan(h, lambda a, b: a if a > b else b, dim=0), ct.sort(x), *ct.top_k(x, 9)]
+
+    expected = work()
+    cupar.release_memory()  # nor of what a stream has kept
+
+    def refused(*_):
+        raise AssertionError("this is of cupar's pool")
+
+    monkeypatch.setattr(storage, "allocate", refused)
+    found = work()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = work()
+    graph.replay()
+    for each in (found, captured):
+        torch.testing.assert_close(each, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "reverse", "has_initial", "dtype"),
+    [
+        ((5, 1000), 1, True, True, torch.float32),
+        ((3, 2049, 4), 1, False, True, torch.bfloat16),
+        ((70, 6), 0, True, False, torch.float64),
+        ((300, 4096), 1, False, True, torch.float32),
+        ((1, 1), 1, False, True, torch.float32),
+    ],
+)
+def test_fused(shape, dim, reverse, has_initial, dtype):
+    """Recurrences of short rows are scanned in kernels of the compiler's; they are those of cupar's."""
+    pytest.importorskip("triton")
+    rows = [n for i, n in enumerate(shape) if i != dim]
+    given = [torch.rand(shape, device="cuda", dtype=dtype), torch.randn(shape, device="cuda", dtype=dtype)]
+    given += [torch.randn(rows, device="cuda", dtype=dtype)] * has_initial
+    given = [each.requires_grad_() for each in given]
+    weights = torch.randn(shape, device="cuda", dtype=dtype)
+
+    def function(a, b, initial=None):
+        return ct.linear_recurrence(a * 0.9, b, dim=dim, initial=initial, reverse=reverse) * weights
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+    close = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float64: 1e-11}[dtype]
+    for one, other in zip(
+        *((y, *torch.autograd.grad(y.sum(), given)) for y in (compiled(*given), function(*given))),
+        strict=True,
+    ):
+        assert (one - other).abs().max() <= close * other.abs().max()
 
 
 def test_gradcheck():
