@@ -17,18 +17,14 @@ from torch.autograd import forward_ad
 from .. import structs
 from .._base import device, fork
 from .._device import storage
+from . import inductor
 
 NAMESPACE = "cupar"
 library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _lock = fork.Lock()
 _known: dict[str, Any] = {}
 
-# The compiler is to write what is read here in C's order at once, which a copy would do later.
-_TAGS = [
-    getattr(torch.Tag, name)
-    for name in ("pt2_compliant_tag", "needs_contiguous_strides")
-    if hasattr(torch.Tag, name)
-]
+_TAGS = [torch.Tag.pt2_compliant_tag]
 
 # The dispatcher's keys for calls with tensors that hold their items as they are, on the CPU or on a GPU, as
 # nothing records, transforms or compiles.
@@ -51,6 +47,7 @@ def operator(
     fake: Callable[..., Any],
     autograd: Callable[..., Any],
     vmap: Callable[..., Any],
+    fused: Callable[..., Any] | None = None,
 ) -> Any:
     """Return the operator of a name, registered when it is first asked for.
 
@@ -67,6 +64,8 @@ def operator(
         keys first, and need not ask again if they are in `PLAIN_KEYS`: there are plain tensors alone.
     vmap : callable
         As `torch.library.register_vmap` takes it.
+    fused : callable, optional
+        See `inductor.waits`.
     """
     found = _known.get(name)
     if found is not None:
@@ -74,15 +73,26 @@ def operator(
     with _lock:
         if name not in _known:
             library.define(f"{name}{schema}", tags=_TAGS)
+            called = f"{name}_called"  # its name stands in what PyTorch keeps of compiled code
+            setattr(getattr(torch.ops, NAMESPACE), called, kernel)
             for key in ("CPU", "CUDA"):
                 library.impl(name, kernel, key)
             full = f"{NAMESPACE}::{name}"
-            torch.library.register_fake(full, fake, lib=library)
+            torch.library.register_fake(full, _shaping(fake), lib=library)
             found = getattr(getattr(torch.ops, NAMESPACE), name).default
+            inductor.waits(found, f"torch.ops.{NAMESPACE}.{called}", fused)
             library.impl(name, autograd(found), "Autograd", with_keyset=True)
             torch.library.register_vmap(full, vmap, lib=library)
             _known[name] = found
         return _known[name]
+
+
+def _shaping(fake: Callable[..., Any]) -> Callable[..., Any]:
+    def shaped(*arguments: Any) -> Any:
+        inductor.hand_over()
+        return fake(*arguments)
+
+    return shaped
 
 
 def is_eager() -> bool:

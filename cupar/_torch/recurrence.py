@@ -13,7 +13,7 @@ from .._functions.recurrences import gradient_scan
 from .._functions.values import accumulated, cast
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
-from . import plans
+from . import inductor, plans
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -284,12 +284,12 @@ def _vmap(
 recurrence = operator(
     "linear_recurrence",
     "(Tensor a, Tensor b, Tensor? initial=None, int dim=-1, bool reverse=False) -> Tensor",
-    *(_kernel, _fake, _autograd, _vmap),
+    *(_kernel, _fake, _autograd, _vmap, inductor.recurrence),
 )
 recurrence_backward = operator(
     "linear_recurrence_backward",
     "(Tensor a, Tensor h, Tensor? initial, Tensor grad, int dim, bool reverse) -> (Tensor, Tensor)",
-    *(_backward_kernel, _backward_fake, _backward_autograd, _backward_vmap),
+    *(_backward_kernel, _backward_fake, _backward_autograd, _backward_vmap, inductor.gradient),
 )
 
 
