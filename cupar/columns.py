@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
 from ._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, Columns
-from ._launch.arguments import item_count, two_phases
+from ._launch.arguments import item_count, refuse, two_phases
 from ._launch.segments import MOST_SEGMENTS as MOST_COLUMNS
 from ._obtain.arguments import accumulation
 from ._obtain.call_sites import memoised
@@ -14,16 +14,21 @@ from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._ir.specialisation import Specialisation
 
 
-def _columns(outer: Any, length: Any, inner: Any) -> Columns:
-    """Return the problem of a call; raise TypeError or ValueError if a number is none."""
+def _columns(outer: int, length: int, inner: int) -> Columns:
     length, inner = item_count("length", length), item_count("inner", inner)
     columns = item_count("outer", outer) * inner
     if columns > MOST_COLUMNS:
-        raise ValueError(f"outer, inner: expected at most {MOST_COLUMNS} columns, got {columns}")
+        refuse(_BEYOND, ", got {}", columns)
     return Columns(length, inner, columns, columns * length)
+
+
+_BEYOND = f"outer, inner: expected at most {MOST_COLUMNS} columns"
 
 
 class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_out": "columns"}):
@@ -59,8 +64,9 @@ class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_ou
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(self, d_in: Any, d_out: Any, outer: Any, length: Any, inner: Any, h_init: Any) -> Columns:
-        return _columns(outer, length, inner)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Columns]:
+        return _columns
 
 
 class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": "items"}):
@@ -95,8 +101,9 @@ class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": 
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(self, d_in: Any, d_out: Any, outer: Any, length: Any, inner: Any, h_init: Any) -> Columns:
-        return _columns(outer, length, inner)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Columns]:
+        return _columns
 
 
 @memoised

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._kernels.histogram import HISTOGRAM, Problem
-from ._launch.arguments import item_count, two_phases
+from ._kernels.family import helper
+from ._kernels.histogram import HISTOGRAM, Problem, overflows, word
+from ._launch.arguments import item_count, refuse, two_phases
+from ._launch.levels import level, scalar
 from ._obtain.arguments import argument, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._ir.specialisation import Specialisation
 
 
 class Histogram(
@@ -51,11 +57,9 @@ class Histogram(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self, d_samples: Any, d_histogram: Any, num_levels: Any, lower: Any, upper: Any, num_samples: Any
-    ) -> Problem:
-        levels = np.dtype(self._spec.option("levels"))
-        return _problem(levels, num_levels, lower, upper, num_samples)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Problem]:
+        return _problem_of(np.dtype(spec.option("levels")))
 
 
 @memoised
@@ -128,61 +132,54 @@ def histogram_even(
         raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
     levels = _level_dtype(samples, h_lower_level, h_upper_level)
-    _problem(levels, h_num_output_levels, h_lower_level, h_upper_level, num_samples)
+    count = item_count("num_samples", num_samples)
+    _problem_of(levels)(h_num_output_levels, h_lower_level, h_upper_level, count)
     return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 
-def _problem(levels: np.dtype[Any], num_levels: Any, lower: Any, upper: Any, num_samples: Any) -> Problem:
-    """Return what a call counts, checked."""
-    count = item_count("h_num_output_levels", _scalar("h_num_output_levels", num_levels))
-    if not 2 <= count < 2**31:
-        raise ValueError(f"h_num_output_levels: expected from 2 to 2**31 - 1, got {count}")
-    low, high = _level("h_lower_level", lower, levels), _level("h_upper_level", upper, levels)
+def _problem_of(levels: np.dtype[Any]) -> Callable[..., Problem]:
+    """Return the function that makes the problem of a call, with levels of a dtype."""
+
+    def problem(
+        h_num_output_levels: Any, h_lower_level: Any, h_upper_level: Any, num_samples: int
+    ) -> Problem:
+        count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
+        if count < 2 or count >= 2**31:
+            refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)
+        low, high = (
+            level("h_lower_level", h_lower_level, levels),
+            level("h_upper_level", h_upper_level, levels),
+        )
+        check(low, high, count - 1)
+        return Problem(count - 1, word(low), word(high), num_samples)
+
+    check = _check_floats if levels.kind == "f" else _check_integers
+    return problem
+
+
+@helper
+def _check_floats(low: float, high: float, bins: int) -> None:
+    if not isfinite(low):
+        refuse("h_lower_level: expected a finite number", ", got {}", low)
+    if not isfinite(high):
+        refuse("h_upper_level: expected a finite number", ", got {}", high)
     if not low < high:
-        raise ValueError(f"h_upper_level: expected more than h_lower_level, {low}, got {high}")
-    # A sample's distance from the lower level is multiplied by the number of bins, in 64 bits.
-    if levels.kind != "f" and (high - low >= 2**63 or (high - low) * (count - 1) >= 2**64):
-        raise ValueError(
-            f"h_upper_level: {count - 1} bins from {low} to {high} overflow 64 bits; give floats"
-        )
-    if levels.kind == "f" and not np.isfinite(high - low):
-        raise ValueError(f"h_upper_level: {high} is too far from h_lower_level, {low}, for float64")
-    return Problem(count - 1, low, high, item_count("num_samples", num_samples))
+        refuse("h_upper_level: expected more than h_lower_level", ", {}, got {}", low, high)
+    if not isfinite(high - low):
+        refuse("h_upper_level: is too far from h_lower_level for float64", ": {} from {}", high, low)
 
 
-def _scalar(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        if value.size != 1:
-            raise ValueError(f"{name}: expected a number or an array of one element, got {value.size}")
-        value = value.reshape(-1)[0]
-    if isinstance(value, np.generic) and structs.is_bfloat16(value.dtype):
-        return float(value)
-    if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        raise TypeError(
-            f"{name}: expected a real number or a NumPy array of one element, got {type(value).__name__}"
-        )
-    return value
+@helper
+def _check_integers(low: int, high: int, bins: int) -> None:
+    if not low < high:
+        refuse("h_upper_level: expected more than h_lower_level", ", {}, got {}", low, high)
+    if overflows(low, high, bins):
+        refuse("h_upper_level: the bins overflow 64 bits; give floats", ": {} from {} to {}", bins, low, high)
 
 
 def _level_dtype(samples: np.dtype[Any], lower: Any, upper: Any) -> np.dtype[Any]:
     """Return the type to compute bins in, with the samples' own: one that C++ promotes both to rightly."""
-    levels = (_scalar("h_lower_level", lower), _scalar("h_upper_level", upper))
+    levels = (scalar("h_lower_level", lower), scalar("h_upper_level", upper))
     if structs.kind_of(samples) == "f" or any(isinstance(level, (float, np.floating)) for level in levels):
         return np.dtype(np.float64)
     return np.dtype(np.uint64 if samples == np.uint64 else np.int64)
-
-
-def _level(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    number = _scalar(name, value)
-    if isinstance(number, int) and number.bit_length() > 1024:
-        raise ValueError(f"{name}: {dtype} cannot hold an integer of {number.bit_length()} bits")
-    if dtype.kind != "f":
-        if isinstance(number, (float, np.floating)):
-            raise TypeError(f"{name}: this histogram was built for levels of {dtype}, got {number!r}")
-        info = np.iinfo(dtype)
-        if not info.min <= int(number) <= info.max:
-            raise ValueError(f"{name}: {dtype} cannot hold {number!r}")
-        return int(number)
-    if not np.isfinite(float(number)):
-        raise ValueError(f"{name}: expected a finite number, got {number!r}")
-    return float(number)

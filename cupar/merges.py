@@ -17,7 +17,10 @@ from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._ir.specialisation import Specialisation
 
 
 class Merge(
@@ -57,18 +60,9 @@ class Merge(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in_keys1: Any,
-        d_in_items1: Any,
-        num_items1: int,
-        d_in_keys2: Any,
-        d_in_items2: Any,
-        num_items2: int,
-        d_out_keys: Any,
-        d_out_items: Any,
-    ) -> Ranges:
-        return Ranges(num_items1, num_items2, num_items1 + num_items2)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Ranges]:
+        return lambda num_items1, num_items2: Ranges(num_items1, num_items2, num_items1 + num_items2)
 
 
 @memoised

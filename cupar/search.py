@@ -9,14 +9,17 @@ import numpy as np
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
-from ._launch.arguments import two_phases
+from ._launch.arguments import refuse, two_phases
 from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._ir.specialisation import Specialisation
 
 
 class _Counts(NamedTuple):
@@ -60,11 +63,18 @@ class BinarySearch(
     def _in_two_phases(self) -> None:
         """For graphs, whose storage it is."""
 
-    def _problem(self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any) -> _Counts:
-        index = self._spec.arguments[2].value
-        if num_items > np.iinfo(index).max:
-            raise ValueError(f"d_out: {index} cannot hold indices up to num_items, {num_items}")
-        return _Counts(num_items, num_values)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., _Counts]:
+        index = spec.arguments[2].value
+        most = min(int(np.iinfo(index).max), 2**63 - 1)
+        beyond = f"d_out: {index} cannot hold indices up to num_items"
+
+        def problem(num_items: int, num_values: int) -> _Counts:
+            if num_items > most:
+                refuse(beyond, ", {}", num_items)
+            return _Counts(num_items, num_values)
+
+        return problem
 
 
 @memoised

@@ -11,10 +11,9 @@ from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE
 from ._kernels.segmented_sort import SEGMENTED_SORT, Sorted
-from ._kernels.segments import Segments
 from ._launch.arguments import choice, two_phases
 from ._launch.double_buffer import DoubleBuffer, buffers, select
-from ._launch.segments import ordered, reduced
+from ._launch.segments import check_listed, items_of_rows, reduced
 from ._obtain.arguments import accumulation, in_order, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -22,7 +21,10 @@ from .operators import Op
 from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
+    from ._ir.specialisation import Specialisation
 
 _USES = {
     **dict.fromkeys(ARRAYS, "num_items"),
@@ -90,19 +92,7 @@ class SegmentedReduce(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in: Any,
-        d_out: Any,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        h_init: Any,
-        max_segment_size: Any,
-        segment_size: Any,
-    ) -> Segments:
-        has_offsets = len(self._spec.arguments) > 2
-        return reduced("reduction", has_offsets, d_in, num_segments, max_segment_size, segment_size)
+    _problem_maker = staticmethod(reduced)
 
 
 @memoised
@@ -253,22 +243,25 @@ class SegmentedSort(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        segment_size: Any,
-    ) -> Sorted:
-        buffers(d_in_keys, d_in_values)
-        has_offsets = self._spec.arguments[-1].name == "end_offsets_in"
-        keys = d_in_keys.current() if isinstance(d_in_keys, DoubleBuffer) else d_in_keys
-        return Sorted(*ordered("sort", has_offsets, keys, num_items, num_segments, segment_size))
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Sorted]:
+        if spec.arguments[-1].name != "end_offsets_in":
+
+            def of_rows(
+                d_in_keys: Any, d_in_values: Any, num_items: int, num_segments: int, segment_size: int
+            ) -> Sorted:
+                buffers(d_in_keys, d_in_values)
+                items = items_of_rows(num_items, num_segments, segment_size)
+                return Sorted(items, num_segments, segment_size)
+
+            return of_rows
+
+        def listed(d_in_keys: Any, d_in_values: Any, num_items: int, num_segments: int) -> Sorted:
+            buffers(d_in_keys, d_in_values)
+            check_listed(num_segments)
+            return Sorted(num_items, num_segments, 0)
+
+        return listed
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         nbytes = super()._execute(temp_storage, stream, arguments)

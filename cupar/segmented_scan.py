@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
 from ._kernels.segmented_scan import SEGMENTED_SCAN
-from ._kernels.segments import Segments
 from ._launch.arguments import two_phases
 from ._launch.segments import reduced
 from ._obtain.arguments import accumulation, integers
@@ -82,20 +81,7 @@ class SegmentedScan(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in: Any,
-        d_out: Any,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        h_init: Any,
-        start_offsets_out: Any,
-        max_segment_size: Any,
-        segment_size: Any,
-    ) -> Segments:
-        has_offsets = len(self._spec.arguments) > 2
-        return reduced("scan", has_offsets, d_in, num_segments, max_segment_size, segment_size)
+    _problem_maker = staticmethod(reduced)
 
 
 @memoised

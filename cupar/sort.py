@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ._ir.nodes import Argument
 from ._ir.resolve import resolve
 from ._kernels.merge_sort import MERGE_SORT
 from ._kernels.radix_sort import RADIX_SORT, Bits
-from ._launch.arguments import choice, item_count, two_phases
+from ._launch.arguments import choice, item_count, refuse, two_phases
 from ._launch.double_buffer import DoubleBuffer, buffers, opened, select
 from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
@@ -22,7 +21,10 @@ from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
+    from ._ir.specialisation import Specialisation
 
 __all__ = [
     "DoubleBuffer",
@@ -199,29 +201,21 @@ class RadixSort(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
-        begin_bit: Any,
-        end_bit: Any,
-    ) -> Bits:
-        begin, end = 0, (bits := self._bits)
-        if begin_bit is not None or end_bit is not None:
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Bits]:
+        bits = 8 * spec.arguments[0].value.itemsize
+        wrong = f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}"
+
+        def problem(
+            d_in_keys: Any, d_in_values: Any, num_items: int, begin_bit: int | None, end_bit: int | None
+        ) -> Bits:
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
             end = bits if end_bit is None else item_count("end_bit", end_bit)
-            if not begin <= end <= bits:
-                raise ValueError(
-                    f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
-                )
-        return Bits(num_items, begin, end, bool(buffers(d_in_keys, d_in_values)))
+            if begin > end or end > bits:
+                refuse(wrong, ", got {}, {}", begin, end)
+            return Bits(num_items, begin, end, len(buffers(d_in_keys, d_in_values)) > 0)
 
-    @cached_property
-    def _bits(self) -> int:
-        return 8 * self._spec.arguments[0].value.itemsize
+        return problem
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         nbytes = super()._execute(temp_storage, stream, arguments)
@@ -232,7 +226,7 @@ class RadixSort(
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let double buffers know where their values are going to be."""
         found = buffers(arguments[0], arguments[2])
-        if found and self._problem(*arguments).is_in_output:
+        if found and self._problem_maker(self._spec)(*arguments[::2][:2], *arguments[4:]).is_in_output:
             select(found, 1)
 
 

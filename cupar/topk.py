@@ -8,15 +8,18 @@ from . import structs
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._kernels.top_k import TOP_K, Top
-from ._launch.arguments import choice, item_count, two_phases
-from ._launch.segments import ordered
+from ._launch.arguments import choice, item_count, refuse, two_phases
+from ._launch.segments import check_listed, items_of_rows
 from ._obtain.arguments import paired, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .sort import SortOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._base.given import Array, ArrayOrType, ComputeCapability, Order, Stream
+    from ._ir.specialisation import Specialisation
 
 
 class TopK(
@@ -56,12 +59,14 @@ class TopK(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self, d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, num_items: int, k: int
-    ) -> Top:
-        if k > num_items:
-            raise ValueError(f"k: expected at most {num_items}, which is num_items, got {k}")
-        return Top(num_items, 1, num_items, k)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Top]:
+        def problem(num_items: int, k: int) -> Top:
+            if k > num_items:
+                refuse("k: expected at most num_items", ", {}, got {}", num_items, k)
+            return Top(num_items, 1, num_items, k, k)
+
+        return problem
 
 
 def _arguments(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any) -> tuple[Argument, ...]:
@@ -204,25 +209,24 @@ class SegmentedTopK(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _problem(
-        self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
-        num_segments: int,
-        k: Any,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        segment_size: Any,
-    ) -> Top:
-        has_offsets = self._spec.arguments[-1].name == "end_offsets_in"
-        items, n, size = ordered("top-k", has_offsets, d_in_keys, num_items, num_segments, segment_size)
-        wanted = item_count("k", k)
-        if wanted > size and not has_offsets:
-            raise ValueError(f"k: expected at most {size}, which is what each segment has, got {wanted}")
-        return Top(items, n, size, wanted)
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., Top]:
+        if spec.arguments[-1].name != "end_offsets_in":
+
+            def of_rows(num_items: int, num_segments: int, k: int, segment_size: int) -> Top:
+                items, wanted = items_of_rows(num_items, num_segments, segment_size), item_count("k", k)
+                if wanted > segment_size:
+                    refuse("k: expected at most segment_size", ", {}, got {}", segment_size, wanted)
+                return Top(items, num_segments, segment_size, wanted, num_segments * wanted)
+
+            return of_rows
+
+        def listed(num_items: int, num_segments: int, k: int) -> Top:
+            check_listed(num_segments)
+            wanted = item_count("k", k)
+            return Top(num_items, num_segments, 0, wanted, num_segments * wanted)
+
+        return listed
 
 
 @memoised

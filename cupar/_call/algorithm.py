@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
@@ -83,8 +81,11 @@ class Algorithm:
     _any_order: ClassVar[tuple[str, ...]] = ()
     _rows: ClassVar[str] = ""
     _apart: ClassVar[bool] = False
-    # Takes the arguments of `run` but the stream; returns the problem. None: the first count is the problem.
-    _problem: ClassVar[Any] = None
+    # Takes the specialisation, and returns the function that checks the arguments of a call that it names,
+    # and makes the problem of them. numba compiles it as it stands, so it keeps to what plans do (see
+    # `_kernels.family`), and is given counts and row lengths once they are checked. None: the first count is
+    # the problem.
+    _problem_maker: ClassVar[Any] = None
 
     def __init_subclass__(
         cls,
@@ -104,8 +105,8 @@ class Algorithm:
             Its kernels, and how they are launched.
         uses : mapping
             Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
-            the count parameter, or of a field of what `_problem` returns. Without `_problem`, the first count
-            is the problem size.
+            the count parameter, or of a field of the problem. Without `_problem_maker`, the first count is
+            the problem.
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         any_order : tuple of str, optional
@@ -284,9 +285,7 @@ class Algorithm:
 
     def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
         """Return a function that checks the arguments of a call; see `marshal.reader`."""
-        # By a proxy, not to keep each other alive.
-        problem = self._problem and partial(type(self)._problem, weakref.proxy(self))
-        return reader(self._spec, self._states, problem, lend)
+        return reader(self._spec, self._states, lend)
 
     def _take(self, stream: int, alone: bool = False) -> tuple[LaunchState, list[LaunchState]]:
         """Return a free launch state for a stream, and its list; if `alone`, one without graphs."""

@@ -98,7 +98,7 @@ class AlgorithmType(Called, Portable):
     build : Build
         Likewise.
     compiled : dict
-        Functions, by their method and the types of their arguments.
+        Functions, by their method and the types of their arguments; and that which makes problems.
     """
 
     algorithm: type[Algorithm]
@@ -210,13 +210,16 @@ def _signature(this: Called, kind: AlgorithmType, name: str, args: Any, kws: Any
     try:
         given = inspect.signature(method).bind(kind, *args, **kws)
     except TypeError as error:
-        shown = f"{kind.algorithm.__name__}.{method.__name__}({', '.join(calls.parameters_of(method))})"
+        shown = f"{kind.algorithm.__name__}.{method.__name__}({', '.join(calls.shown_parameters(method))})"
         raise errors.TypingError(f"{shown}: {error}") from None
     given.apply_defaults()
     types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
     every = tuple(types_given.values())
     if (name, every) not in kind.compiled:
-        call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared)
+        if "problem" not in kind.compiled:
+            kind.compiled["problem"] = calls.problem_of(kind.algorithm, kind.spec)
+        problem = kind.compiled["problem"]
+        call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared, problem)
         kind.compiled[name, every] = njit(_function(kind, call))
     parameters = [*inspect.signature(method).parameters.values()][1:]
     parameters = [each.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in parameters]

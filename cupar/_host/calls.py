@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import errors, types
+from numba.extending import register_jitable
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
@@ -23,10 +24,11 @@ from .._device.storage import ALIGNMENT
 from .._ir import nodes
 from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
+from .._launch.arguments import parameters_of
 from . import iterators
 from .given import NO_CONTEXT, aligned, integer, stream
 from .iterators import IteratorType
-from .problems import problem_of
+from .problems import number
 from .view_types import ViewType
 
 _HEAD = """
@@ -34,7 +36,7 @@ def call(self, {parameters}):
     _state = _block(self)
     _stream = {stream}
     {checks}
-    _given, _problem = _facts(_state), {problem}
+    _given = _facts(_state)
     _needed = _plan(_given, _problem, _nothing())
     if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
@@ -84,10 +86,18 @@ _GIVEN = """
 """
 
 
-def parameters_of(method: Any) -> list[str]:
+def shown_parameters(method: Any) -> list[str]:
     """Return the parameters of a method, with their defaults, as text."""
     given = list(inspect.signature(method).parameters.values())[1:]
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
+
+
+_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size")  # numbers that a problem is made of, or None
+
+
+def problem_of(cls: type[Algorithm], spec: Specialisation) -> Any:
+    """Return the function that makes problems, for compiled code; None: the first count is the problem."""
+    return cls._problem_maker and register_jitable(error_model="numpy")(cls._problem_maker(spec))
 
 
 _ORDER = (
@@ -111,32 +121,31 @@ class CompiledCall:
     """
 
     def __init__(
-        self, cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any], prepared: Any
+        self,
+        cls: type[Algorithm],
+        spec: Specialisation,
+        given: Mapping[str, Any],
+        prepared: Any,
+        problem: Any,
     ) -> None:
         self._cls, self._spec, self._given = cls, spec, given
         self._built = {argument.name: argument for argument in spec.arguments}
         self.names: dict[str, Any] = {}
         self._checks: list[str] = []
         self._values: dict[str, str] = {}
-        self._counts()
-        problem = problem_of(self._cls, spec, given)
-        self._checks += problem.lines
-        self.names.update(problem.names)
+        self._numbers()
+        self._problem(problem)
         for name, count in cls._uses.items():
-            self._array(
-                name,
-                str(count) if isinstance(count, int) else problem.counts.get(count, f"_n_{count}"),
-                count,
-            )
+            items = count if isinstance(count, int) else f"{'_n_' if count in given else '_problem.'}{count}"
+            self._array(name, str(items), count)
         self._order()
         self._init()
         method, phase = self._phase()
         texts: dict[str, Any] = {
-            "parameters": ", ".join(parameters_of(method)),
+            "parameters": ", ".join(shown_parameters(method)),
             "stream": stream(given["stream"], "stream"),
             "checks": self._checks,
             "values": "".join(f"{self._values[name]}, " for name in prepared.values),
-            "problem": problem.text,
             "no_context": NO_CONTEXT,
             "subject": spec.algorithm,
             "kernels": ", ".join(f"cuLaunchKernelEx of {each}" for each in prepared.kernels),
@@ -161,45 +170,72 @@ class CompiledCall:
             self._contiguous("temp_storage", storage)
         return self._cls.__call__, _GIVEN
 
-    def _counts(self) -> None:
-        for count in dict.fromkeys(self._cls._uses.values()):
-            if isinstance(count, int) or count not in self._given:
+    def _numbers(self) -> None:
+        """Check the numbers among the arguments, whose variables are ``_n_`` and their names."""
+        others = {*self._cls._uses, "h_init", "stream", "temp_storage"}
+        levels = self._spec.option("levels")
+        has_rows = self._cls._rows and "end_offsets_in" not in self._built
+        for name, kind in self._given.items():
+            if name in others or (
+                kind is types.none and (name in _OPTIONAL or name == "segment_size" or has_rows)
+            ):
                 continue
-            if self._given[count] is types.none and self._follows(count):
+            if name == "segment_size" and not has_rows:
+                wrong = f"{name}: this {self._cls.__name__} was built for offsets; expected None, got {kind}"
+                raise errors.TypingError(wrong)
+            if name.startswith("h_"):
+                dtype = np.dtype(np.int64 if name == "h_num_output_levels" else levels)
+                self.names[f"_{dtype.name}"] = getattr(types, dtype.name)
+                self._checks.append(f"_n_{name} = {number(name, self._given, dtype, self._checks)}")
                 continue
             self._checks += [
-                f"_n_{count} = {integer(count, self._given[count], count)}",
-                f"if _n_{count} < 0:",
-                f'    raise ValueError("{count}: expected 0 or more")',
+                f"_n_{name} = {integer(name, kind, name)}",
+                f"if _n_{name} < 0:",
+                f'    raise ValueError("{name}: expected 0 or more")',
             ]
+        if has_rows:
+            self._rows()
 
-    def _follows(self, count: str) -> bool:
-        """Find a count of segments or items that is not given, where rows tell it; return whether they do."""
-        rows = self._given.get(self._cls._rows)
-        if not self._cls._rows or "end_offsets_in" in self._built:
-            return False
-        size = self._given["segment_size"]
+    def _rows(self) -> None:
+        """Find the length of rows, and the numbers of segments and items that follow from it."""
+        name, size = self._cls._rows, self._given["segment_size"]
+        rows = self._given[name]
         if size is not types.none:
-            row = integer("segment_size", size, "segment_size")
+            wrong = "segment_size: expected 1 or more, got 0"
+            self._checks += ["if _n_segment_size == 0:", f"    raise ValueError({wrong!r})"]
         elif isinstance(rows, ViewType) and rows.ndim > 1:
-            row = f"_int({self._cls._rows}.shape[{rows.ndim - 1}])"
+            self._checks.append(f"_n_segment_size = _int({name}.shape[{rows.ndim - 1}])")
         else:
-            return False
-        if count == "num_items" and self._given["num_segments"] is not types.none:
-            segments = integer("num_segments", self._given["num_segments"], "num_segments")
-            self._checks.append(f"_n_num_items = {segments} * {row}")
-            return True
-        if self._given.get("num_items", types.none) is not types.none:
-            items = integer("num_items", self._given["num_items"], "num_items")
-        elif isinstance(rows, ViewType):
-            items = f"_int({self._cls._rows}.size)"
-        else:
-            return False
-        self._checks += [f"_row, _n_{count} = max({row}, 1), {items}", f"if _n_{count} % _row:"]
-        wrong = "num_segments: expected an integer, as the items are no whole number of rows"
-        self._checks.append(f"    raise ValueError({wrong!r})")
-        self._checks += [f"_n_{count} //= _row"] if count == "num_segments" else []
-        return True
+            raise errors.TypingError(
+                "segment_size: expected an integer, as there are neither offsets nor rows, got none"
+            )
+        items = self._given.get("num_items")
+        if self._given["num_segments"] is types.none:
+            if items in (None, types.none) and not isinstance(rows, ViewType):
+                integer("num_segments", types.none, "")  # raises
+            found = f"_int({name}.size)" if items in (None, types.none) else "_n_num_items"
+            wrong = "num_segments: expected an integer, as the items are no whole number of rows"
+            self._checks += [
+                f"_items, _row = {found}, max(_n_segment_size, 1)",
+                "if _items % _row:",
+                f"    raise ValueError({wrong!r})",
+                "_n_num_segments = _items // _row",
+            ]
+        if items is types.none:
+            self._checks.append("_n_num_items = _n_num_segments * _n_segment_size")
+
+    def _problem(self, function: Any) -> None:
+        """Make the problem as calls from Python do: by the algorithm's own function."""
+        if function is None:
+            first = next(count for count in self._cls._uses.values() if count in self._given)
+            self._checks.append(f"_problem = _n_{first}")
+            return
+        self.names["_problem_of"] = function
+        given = []
+        for name in parameters_of(function):
+            is_none = self._given[name] is types.none and name in _OPTIONAL
+            given.append("None" if is_none else name if name in self._cls._uses else f"_n_{name}")
+        self._checks.append(f"_problem = _problem_of({', '.join(given)})")
 
     def _array(self, name: str, items: str, what: Any) -> None:
         """Check an array or iterator, and name its value."""

@@ -59,6 +59,11 @@ _KERNELS = (
     *("segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort", "segments", "tiles"),
     *("top_k", "transform"),
 )
+# Modules that make problems.
+_PROBLEMS = (
+    *("_launch.arguments", "_launch.levels", "_launch.segments"),
+    *("columns", "histogram", "merges", "search", "segmented", "segmented_scan", "sort", "topk"),
+)
 # Modules that fix the order of words that compiled code and Python share.
 _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
 
@@ -67,7 +72,7 @@ _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
 def own_code() -> str:
     """Return a hash of cupar's code that compiles all types here, and of all plans."""
     own = (f"_host.{each}" for each in _HOST), (f"_kernels.{each}" for each in _KERNELS)
-    return own_version([*own[0], *own[1], *_ORDER])
+    return own_version([*own[0], *own[1], *_PROBLEMS, *_ORDER])
 
 
 def digest(parts: Any) -> str:

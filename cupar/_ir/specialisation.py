@@ -28,7 +28,7 @@ class Kind(Protocol):
     _any_order: tuple[str, ...]
     _rows: str
     _apart: bool
-    _problem: Any  # a method from arguments to the problem, or None
+    _problem_maker: Any  # see `Algorithm`
     run: Any
 
 

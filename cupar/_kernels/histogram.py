@@ -238,6 +238,18 @@ def word_of(number: int) -> int:
 
 
 @twin
+def word(level: Any) -> Any:
+    """Return a level as a problem has it: in compiled code, an integer of 64 bits with or without a sign."""
+    return level
+
+
+@twin
+def overflows(low: int, high: int, bins: int) -> bool:
+    """Tell whether a sample's distance from the lower level, times the bins, overflows 64 bits."""
+    return high - low >= 2**63 or (high - low) * bins >= 2**64
+
+
+@twin
 def scaled(part: int, whole: int, bits: int) -> int:
     """Return what part of a whole something is, in units of 2**-bits, rounded up."""
     return -(-(part << bits) // whole)

@@ -86,17 +86,15 @@ class Top(NamedTuple):
         Of each row; with offsets 0.
     k : int
         Items of each segment, at most.
+    outputs : int
+        Of all segments, so that arrays have room for them.
     """
 
     num_items: int
     num_segments: int
     segment_size: int
     k: int
-
-    @property
-    def outputs(self) -> int:
-        """How many items the outputs have."""
-        return self.num_segments * self.k
+    outputs: int = 0
 
 
 _SHORT_NUMBERS = tuple(f"{what} {name}" for name in _SHORT for what in ("grid", "room", "shared"))
@@ -347,7 +345,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
 
 
 def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
-    items, n, length, k = problem
+    items, n, length, k, _ = problem
     if n == 0 or items == 0 or k == 0:
         return 0
     tile, warp, word_size, running = facts.tile, facts.warp, facts.word_size, facts.running

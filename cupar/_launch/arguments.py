@@ -7,13 +7,14 @@ import operator
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
 from .. import structs
 from .._base.generated import define
 from .._device import arrays
+from .._kernels.family import twin
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -84,6 +85,12 @@ def signature(run: Callable[..., None]) -> inspect.Signature:
     return whole.replace(parameters=kept)
 
 
+def parameters_of(function: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters, quicker than by its signature."""
+    names: tuple[str, ...] = function.__code__.co_varnames
+    return names[: function.__code__.co_argcount]
+
+
 def ordered(
     name: str, wanted: Sequence[str], arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, ...]:
@@ -118,6 +125,7 @@ def choice(name: str, kind: type[E], value: Any) -> E:
         raise TypeError(f"{name}: expected a {kind.__name__} ({members}), got {value!r}") from None
 
 
+@twin
 def item_count(name: str, value: Any) -> int:
     """Return a number of items as an int.
 
@@ -135,6 +143,15 @@ def item_count(name: str, value: Any) -> int:
     if count < 0:
         raise ValueError(f"{name}: expected 0 or more, got {count}")
     return count
+
+
+@twin
+def refuse(message: str, values: str, *given: Any) -> NoReturn:
+    """Raise ValueError with a message, and with `values` behind it, in which `given` stand for ``{}``.
+
+    In compiled host code, whose errors have constant messages, nothing is behind it.
+    """
+    raise ValueError(message + values.format(*given))
 
 
 def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:

@@ -6,7 +6,7 @@ waits for that. Everything else is read by functions, which raise if an argument
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple, TypeGuard
@@ -20,7 +20,7 @@ from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Kind, Specialisation
 from .._ir.types import Array, Scalar, Tuple, Type, slots
-from .arguments import initial_bytes, item_count, signature
+from .arguments import initial_bytes, item_count, parameters_of, signature
 
 State = Callable[[], bytes]
 
@@ -76,7 +76,6 @@ def read({given}):
 def reader(
     spec: Specialisation,
     states: Sequence[State | None],
-    problem: Callable[..., Any] | None,
     lend: arrays.Lend | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """Return the function that reads the arguments of an algorithm's calls: ``read(arguments)``.
@@ -90,8 +89,6 @@ def reader(
     spec : Specialisation
     states : sequence of callable or None
         Of its operators; empty: none has one.
-    problem : callable or None
-        Takes the arguments, and returns the problem. None: the first count is the problem.
     lend : callable or None
         Called with objects that must live until the call is done. None: `read` takes it behind the arguments.
     """
@@ -107,11 +104,7 @@ def reader(
         "_lend": lend,
         "_any_order": declared._any_order,
     }
-    if problem:
-        names["_problem"] = problem
-    lines, found_problem = _counts(
-        declared, parameters, {argument.name for argument in spec.arguments}, names
-    )
+    lines, found_problem = _counts(spec, parameters, names)
     values = {}
     alike = f"(_any_order, {', '.join(declared._any_order)})"
     for i, argument in enumerate(spec.arguments):
@@ -155,22 +148,24 @@ def reader(
     return define(f"call of {spec.algorithm}", "read", _READ, names, **texts)  # type: ignore[no-any-return]
 
 
-def _counts(
-    declared: type[Kind], parameters: Sequence[str], built: Collection[str], names: dict[str, Any]
-) -> tuple[list[str], str]:
+def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, Any]) -> tuple[list[str], str]:
     """Return the lines that check counts and find the problem, and the variable that the problem is in."""
+    declared, built = spec.kind, {argument.name for argument in spec.arguments}
     lines = [f"{', '.join(parameters)} = arguments"]
-    for name in declared._uses:
-        if name not in built:
-            message = f"{name}: this {declared.__name__} was built without it; expected None, got "
-            lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
+    absent = {name: "without it" for name in declared._uses if name not in built}
+    if declared._rows and "end_offsets_in" in built:
+        absent["segment_size"] = "for offsets"
+    for name, why in absent.items():
+        message = f"{name}: this {declared.__name__} was built {why}; expected None, got "
+        lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
     counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
     if declared._rows and "end_offsets_in" not in built:
-        from .segments import counts_of_rows
+        from .segments import counts_of_rows, row_length
 
         rows, follow = declared._rows, [name for name in ("num_segments", "num_items") if name in counts]
-        names["_counts_of_rows"] = counts_of_rows
+        names.update(_counts_of_rows=counts_of_rows, _row_length=row_length)
         lines += [
+            f"segment_size = _row_length({rows}, segment_size)",
             f"if {' is None or '.join(follow)} is None:",
             f"    {', '.join(follow)}, *_ = "
             f"_counts_of_rows({rows!r}, {rows}, segment_size, {', '.join(follow)})",
@@ -179,8 +174,9 @@ def _counts(
         f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
         for count in counts
     ]
-    if declared._problem:
-        lines.append(f"problem = _problem({', '.join(parameters)})")
+    if declared._problem_maker:
+        names["_problem"] = made = declared._problem_maker(spec)
+        lines.append(f"problem = _problem({', '.join(parameters_of(made))})")
     if declared._buffers:
         from .double_buffer import DoubleBuffer, opened
 
@@ -190,7 +186,7 @@ def _counts(
             f"if isinstance({source}, _DoubleBuffer): "
             f"{source}, {target} = _opened({source!r}, {source}, {target!r}, {target})"
         )
-    return lines, "problem" if declared._problem else counts[0]
+    return lines, "problem" if declared._problem_maker else counts[0]
 
 
 def _overlaps(spec: Specialisation, declared: type[Kind], names: dict[str, Any]) -> list[str]:

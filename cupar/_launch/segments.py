@@ -1,70 +1,75 @@
-"""Segments among the arguments of calls: given by offsets, or all of one length."""
+"""Segments among the arguments of calls: given by offsets, or all of one length.
+
+The functions that make problems are compiled by numba, too: see `Algorithm._problem_maker`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .._base.device import in_cpu_call
 from .._device import arrays
+from .._device.arrays import length
 from .._ir.iterator import Iterator
+from .._ir.specialisation import Specialisation
+from .._kernels.family import helper
 from .._kernels.segments import MOST_LISTED, Segments
-from .arguments import item_count
+from .arguments import item_count, refuse
 from .double_buffer import DoubleBuffer
 
 MOST_SEGMENTS = 2**33 - 1  # a grid's limit, with a warp for each
 
 
-def reduced(
-    called: str, has_offsets: bool, d_in: Any, num_segments: Any, max_segment_size: Any, segment_size: Any
-) -> Segments:
-    """Return the problem of a reduction or scan, named `called` in errors.
+def reduced(spec: Specialisation) -> Callable[..., Segments]:
+    """Return the function that makes the problem of a reduction or scan of segments."""
+    if len(spec.arguments) == 2:
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a number is invalid, or given although the build has no use for it.
-    """
-    n = item_count("num_segments", num_segments)
-    if n > MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {n}")
-    if has_offsets:
-        if segment_size is not None:
-            raise TypeError(f"segment_size: this {called} was built for offsets; expected None")
+        def of_rows(num_segments: int, segment_size: int) -> Segments:
+            check_segments(num_segments)
+            used = num_segments * segment_size
+            return Segments(num_segments, used, segment_size, used)
+
+        return of_rows
+
+    def listed(d_in: Any, num_segments: int, max_segment_size: int | None) -> Segments:
+        check_segments(num_segments)
         largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-        return Segments(n, arrays.length(d_in), largest, 0)
-    size = _row_length(d_in, segment_size)
-    return Segments(n, n * size, size, n * size)
+        return Segments(num_segments, length(d_in), largest, 0)
+
+    return listed
 
 
-def ordered(
-    called: str, has_offsets: bool, d_in_keys: Any, num_items: int, num_segments: Any, segment_size: Any
-) -> tuple[int, int, int]:
-    """Return items, segments and the length of rows (0 without rows) of a sort or top-k.
+@helper
+def check_segments(num_segments: int) -> None:
+    """Raise ValueError if there are more segments than a grid can have warps."""
+    if num_segments > MOST_SEGMENTS:
+        refuse(_BEYOND_A_GRID, ", got {}", num_segments)
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `reduced` does; or if rows are more than all items.
-    """
-    n = item_count("num_segments", num_segments)
-    if n > MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {n}")
-    if has_offsets:
-        if segment_size is not None:
-            raise TypeError(f"segment_size: this {called} was built for offsets; expected None")
-        if n > MOST_LISTED:
-            raise ValueError(f"num_segments: expected at most {MOST_LISTED} with offsets, got {n}")
-        return num_items, n, 0
-    size = _row_length(d_in_keys, segment_size)
-    if n * size > num_items:
-        raise ValueError(
-            f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
-        )
-    return n * size, n, size
+
+@helper
+def check_listed(num_segments: int) -> None:
+    """Raise ValueError if there are more segments than their lists have numbers for."""
+    if num_segments > MOST_LISTED:
+        refuse(_BEYOND_LISTS, ", got {}", num_segments)
+
+
+@helper
+def items_of_rows(num_items: int, num_segments: int, segment_size: int) -> int:
+    """Return how many items all rows have; raise ValueError if that is more than `num_items`."""
+    check_segments(num_segments)
+    if num_segments * segment_size > num_items:
+        refuse(_BEYOND_ITEMS, ", {}: {} segments of {} items", num_items, num_segments, segment_size)
+    return num_segments * segment_size
+
+
+_BEYOND_A_GRID = f"num_segments: expected at most {MOST_SEGMENTS}"
+_BEYOND_LISTS = f"num_segments: expected at most {MOST_LISTED} with offsets"
+_BEYOND_ITEMS = "segment_size: all segments together have more items than num_items"
 
 
 def counts_of_rows(
-    name: str, array: Any, segment_size: Any, num_segments: Any, num_items: Any = None
+    name: str, array: Any, segment_size: int, num_segments: Any, num_items: Any = None
 ) -> tuple[Any, Any]:
     """Return the numbers of segments and items where each row is a segment; None: take them from the rows.
 
@@ -75,7 +80,6 @@ def counts_of_rows(
     """
     if isinstance(array, DoubleBuffer):
         array = array.current()
-    size = _row_length(array, segment_size)
     if num_segments is None:
         if num_items is None and isinstance(array, Iterator):
             raise TypeError("num_segments: expected an integer, as an iterator does not tell it, got None")
@@ -83,16 +87,18 @@ def counts_of_rows(
             items = arrays.read(name, array, in_cpu_call()).size
         else:
             items = item_count("num_items", num_items)
-        num_segments, rest = divmod(items, max(size, 1))
+        num_segments, rest = divmod(items, max(segment_size, 1))
         if rest:
             raise ValueError(
-                f"num_segments: expected an integer, as {items} items are no whole number of rows of {size}, "
-                "got None"
+                f"num_segments: expected an integer, as {items} items are no whole number of rows of "
+                f"{segment_size}, got None"
             )
-    return num_segments, item_count("num_segments", num_segments) * size if num_items is None else num_items
+    if num_items is None:
+        num_items = item_count("num_segments", num_segments) * segment_size
+    return num_segments, num_items
 
 
-def _row_length(array: Any, segment_size: Any) -> int:
+def row_length(array: Any, segment_size: Any) -> int:
     """Return the common length of all segments: as given, or the length of the last axis.
 
     Raises
@@ -101,6 +107,8 @@ def _row_length(array: Any, segment_size: Any) -> int:
         If neither is there, or it is less than 1.
     """
     if segment_size is None:
+        if isinstance(array, DoubleBuffer):
+            array = array.current()
         shape: tuple[int, ...] = getattr(array, "shape", ())
         if len(shape) < 2:
             raise TypeError(

@@ -358,18 +358,22 @@ def test_refusals(call, error, message):
         call()
 
 
+def problem_of(algorithm):
+    return algorithm._problem_maker(algorithm._spec)
+
+
 def test_what_calls_ask_for_is_checked():
-    of_floats, of_ints = histogram(), histogram("i4")
-    assert of_floats._problem(None, None, 300, 0, 1, 2**40) == (299, 0.0, 1.0, 2**40)
+    of_floats, of_ints = problem_of(histogram()), problem_of(histogram("i4"))
+    assert of_floats(300, 0, 1, 2**40) == (299, 0.0, 1.0, 2**40)
     with pytest.raises(
         ValueError, match=r"^h_num_output_levels: expected from 2 to 2\*\*31 - 1, got 2147483648"
     ):
-        of_floats._problem(None, None, 2**31, 0, 1, 5)
+        of_floats(2**31, 0, 1, 5)
     with pytest.raises(TypeError, match="^h_upper_level: .*levels of int64, got 0.5"):
-        of_ints._problem(None, None, 11, 0, 0.5, 5)
+        of_ints(11, 0, 0.5, 5)
     with pytest.raises(ValueError, match="^h_upper_level: int64 cannot hold"):
-        of_ints._problem(None, None, 11, 0, 2**63, 5)
+        of_ints(11, 0, 2**63, 5)
     with pytest.raises(ValueError, match=r"^d_out: int32 cannot hold indices up to num_items, 2147483648"):
-        lower_bound("u1", "u1", "i4", cc=CC)._problem(None, 2**31, None, 1, None)
+        problem_of(lower_bound("u1", "u1", "i4", cc=CC))(2**31, 1)
     with pytest.raises(ValueError, match="^num_segments: expected at most"):
-        sort()._problem(None, None, None, None, 5, 2**33, None, None, None)
+        problem_of(sort())(None, None, 5, 2**33)

@@ -28,6 +28,7 @@ def test_another_process_finds_them(tmp_path, session_cache):
 
 
 def test_what_is_kept_depends_on_all_code_that_compiles():
+    import cupar
     from cupar import _host, _kernels
     from cupar._host import plans, portable  # noqa: F401 - which imports all that it compiles
     from cupar._kernels import family
@@ -35,5 +36,11 @@ def test_what_is_kept_depends_on_all_code_that_compiles():
     files = {path.stem for path in Path(_host.__file__).parent.glob("*.py")}
     assert files - {*portable._HOST} == {"__init__", "dump"}  # which decide nothing
     files = {path for path in Path(_kernels.__file__).parent.glob("*.py") if "emit: Emit" in path.read_text()}
-    called = {function.__module__.rpartition(".")[2] for function in (*family.helpers, *family.twins)}
-    assert {path.stem for path in files} | called == {*portable._KERNELS}
+    called = {function.__module__.removeprefix("cupar.") for function in (*family.helpers, *family.twins)}
+    of_kernels = {each.removeprefix("_kernels.") for each in called if each.startswith("_kernels.")}
+    assert {path.stem for path in files} | of_kernels == {*portable._KERNELS}
+    users = {
+        path for path in Path(cupar.__file__).parent.glob("*.py") if "_problem_maker" in path.read_text()
+    }
+    assert {path.stem for path in users} <= {*portable._PROBLEMS}
+    assert {each for each in called if not each.startswith("_kernels.")} <= {*portable._PROBLEMS}

@@ -254,7 +254,11 @@ PROBLEMS = {
         [Sorted(n, m, size) for n in SIZES for m in SIZES for size in (0, 1, 20, 600, 9000, 10**5)],
     ),
     "top-k": (
-        st.builds(Top, counts, counts, st.one_of(st.just(0), small), st.one_of(small, st.integers(0, 3000))),
+        st.builds(
+            Top,
+            *(counts, counts, st.one_of(st.just(0), small), st.one_of(small, st.integers(0, 3000))),
+            outputs=st.just(0),
+        ),
         [
             Top(n, m, size, k)
             for n in SIZES

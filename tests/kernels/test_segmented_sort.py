@@ -1,7 +1,6 @@
 """Plans of segmented sorts: which kernels, how many blocks, and whether lists and arrays are large enough."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from support.plans import planned
@@ -9,6 +8,7 @@ from support.plans import planned
 import cupar
 from cupar._kernels.image import Image
 from cupar._kernels.segmented_sort import SEGMENTED_SORT, Sorted
+from cupar._launch.marshal import reader
 
 UP = cupar.SortOrder.ASCENDING
 SMS, RUNNING = 132, 4
@@ -175,16 +175,19 @@ def test_the_last_pass_writes_the_output(keys, specified):
 
 
 def test_wrong_rows_and_counts_are_named(specified):
-    def sort(*offsets):
-        return SimpleNamespace(_spec=specified(cupar.segmented_sort, "i4", "i4", None, None, *offsets, UP))
+    def problem(spec, n, m, size, keys="keys", values=None):
+        """Have arguments read, which are refused before arrays are."""
+        return reader(spec, ())((keys, None, values, None, n, m, None, None, size))
 
-    def problem(sort, n, m, size, keys="keys", values=None):
-        return cupar.SegmentedSort._problem(sort, keys, None, values, None, n, m, None, None, size)
-
-    rows, offsets = sort(None, None), sort("i4", "i4")
-    assert problem(rows, 12, 3, 4) == (12, 3, 4)
-    assert problem(rows, 13, 3, 4) == (12, 3, 4)
-    for size, message in ((0, "1 or more, got 0"), (-1, "got -1"), (5, "3 segments of 5 items")):
+    arrays = ["i4"] * 4
+    rows, offsets = (specified(cupar.segmented_sort, *arrays, *each, UP) for each in ([None] * 2, ["i4"] * 2))
+    for n in (12, 13):
+        assert cupar.SegmentedSort._problem_maker(rows)("keys", None, n, 3, 4) == (12, 3, 4)
+    for size, message in (
+        (0, "1 or more, got 0"),
+        (-1, "got -1"),
+        (5, "num_items, 12: 3 segments of 5 items"),
+    ):
         with pytest.raises(ValueError, match=f"^segment_size: .*{message}"):
             problem(rows, 12, 3, size)
     with pytest.raises(TypeError, match="^segment_size: expected an integer, .*None"):

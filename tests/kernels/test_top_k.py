@@ -1,7 +1,6 @@
 """Plans of top-k: kernels, levels, and whether the temporary storage is large enough."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.top_k import TOP_K, Top
+from cupar._launch.marshal import reader
 from cupar.topk import SegmentedTopK, TopK
 
 SMS, RUNNING = 132, 2
@@ -219,40 +219,57 @@ def test_groups_of_any_number():
         )
 
 
-def problem(kind, *arguments, offsets=False):
-    names = ["d_in_keys", "end_offsets_in" if offsets else "d_out_keys"]
-    algorithm = SimpleNamespace(_spec=SimpleNamespace(arguments=[SimpleNamespace(name=n) for n in names]))
-    return kind._problem(algorithm, None, None, None, None, *arguments)
+@pytest.fixture
+def spec_of(specified):
+    def spec_of(kind, offsets=None):
+        if kind is TopK:
+            return specified(cupar.top_k, "f4", "f4")
+        return specified(cupar.segmented_top_k, "f4", "f4", None, None, offsets, offsets)
+
+    return spec_of
 
 
-def test_problems():
-    assert problem(TopK, 10, 3) == (10, 1, 10, 3)
-    assert problem(SegmentedTopK, 10, 3, 2, None, None, 3) == (9, 3, 3, 2)
-    assert problem(SegmentedTopK, 10, 3, 20, "s", "e", None, offsets=True) == (10, 3, 0, 20)
-    assert problem(SegmentedTopK, 10, 3, 20, "s", "e", None, offsets=True).outputs == 60
+def test_problems(spec_of):
+    def problem(kind, *given, offsets=None):
+        return kind._problem_maker(spec_of(kind, offsets))(*given)
+
+    assert problem(TopK, 10, 3) == (10, 1, 10, 3, 3)
+    assert problem(SegmentedTopK, 10, 3, 2, 3) == (9, 3, 3, 2, 6)
+    assert problem(SegmentedTopK, 10, 3, 20, offsets="i4") == (10, 3, 0, 20, 60)
+
+
+def refused(spec, *given):
+    """Have arguments of a call read that are refused before its arrays are."""
+    reader(spec, ())((None, None, None, None, *given))
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "error", "message"),
     [
-        (TopK, (10, 11), ValueError, "^k: expected at most 10, .* got 11"),
-        (SegmentedTopK, (10, 3, 4, None, None, 3), ValueError, "^k: expected at most 3, .* got 4"),
+        (TopK, (10, 11), ValueError, "^k: expected at most num_items, 10, got 11"),
+        (SegmentedTopK, (10, 3, 4, None, None, 3), ValueError, "^k: expected at most segment_size, 3, got 4"),
         (SegmentedTopK, (10, 3, None, None, None, 3), TypeError, "^k: expected an integer, got NoneType"),
         (SegmentedTopK, (10, 3, -1, None, None, 3), ValueError, "^k: expected 0 or more, got -1"),
-        (SegmentedTopK, (10, 3, 2, None, None, 4), ValueError, "^segment_size: 3 segments of 4 .* 10"),
+        (
+            SegmentedTopK,
+            (10, 3, 2, None, None, 4),
+            ValueError,
+            "^segment_size: .* num_items, 10: 3 segments of 4 ",
+        ),
         (SegmentedTopK, (10, 3, 2, None, None, None), TypeError, "^segment_size: expected an integer"),
     ],
 )
-def test_refusals(kind, given, error, message):
+def test_refusals(kind, given, error, message, spec_of):
     with pytest.raises(error, match=message):
-        problem(kind, *given)
+        refused(spec_of(kind), *given)
 
 
-def test_refusals_with_offsets():
+def test_refusals_with_offsets(spec_of):
+    spec = spec_of(SegmentedTopK, "i4")
     with pytest.raises(TypeError, match="^segment_size: .*expected None"):
-        problem(SegmentedTopK, 10, 3, 2, "s", "e", 3, offsets=True)
+        refused(spec, 10, 3, 2, "s", "e", 3)
     with pytest.raises(ValueError, match="^num_segments: expected at most 4294967295"):
-        problem(SegmentedTopK, 10, 2**32, 2, "s", "e", None, offsets=True)
+        refused(spec, 10, 2**32, 2, "s", "e", None)
 
 
 @pytest.mark.parametrize(

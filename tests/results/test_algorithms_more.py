@@ -709,7 +709,7 @@ def test_segmented_sort_of_a_matrix(rng):
         buffer = cupar.DoubleBuffer(cp.asarray(host), cp.zeros((200, 300), "i2"))
         sort.run(buffer, **counts)
         np.testing.assert_array_equal(buffer.current().get(), np.sort(host, axis=1))
-    with pytest.raises(ValueError, match="^segment_size: 200 segments of 301 items"):
+    with pytest.raises(ValueError, match="^segment_size: .*60000: 200 segments of 301 items"):
         sort.run(d_keys, d_out, num_items=60_000, num_segments=200, segment_size=301)
     with pytest.raises(TypeError, match="^segment_size: expected an integer, as there are neither"):
         sort.run(d_keys.ravel(), d_out, num_items=60_000, num_segments=200)

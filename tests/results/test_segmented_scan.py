@@ -306,7 +306,7 @@ def test_refusals():
         rows.run(d.ravel(), o, 4)
     with pytest.raises(TypeError, match="^start_offsets_in: "):
         rows.run(d, o, 3, *offsets)
-    with pytest.raises(TypeError, match="^segment_size: this scan was built for offsets"):
+    with pytest.raises(TypeError, match="^segment_size: this SegmentedScan was built for offsets"):
         scan.run(d, o, 3, *offsets, segment_size=10)
     with pytest.raises(ValueError, match="^end_offsets_in: needs at least 4 items"):
         scan.run(d, o, 4, cp.zeros(4, "i8"), offsets[1])

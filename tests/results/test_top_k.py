@@ -215,7 +215,7 @@ def test_of_nothing_and_refusals():
     of_segments.run(d_in, d_out, None, None, 10, 0, 3, d, d)
     of_segments.run(d_in, d_out, None, None, 10, 3, 3, d, d)  # all of them empty
     assert not d_out.any()
-    with pytest.raises(ValueError, match="^k: expected at most 10"):
+    with pytest.raises(ValueError, match="^k: expected at most num_items, 10"):
         find.run(d_in, d_out, None, None, 10, 11)
     with pytest.raises(ValueError, match="^d_out_keys: needs at least 9 items"):
         find.run(d_in, d_out[:8], None, None, 10, 9)
