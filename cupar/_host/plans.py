@@ -136,11 +136,13 @@ _MOST_NUMBERS = 64  # of a shape
 
 
 class EmitType(Called):
-    """The type of the `emit` that a plan is given: one that launches a build's shapes, or nothing."""
+    """The type of the `emit` that a plan is given: it launches a build's shapes, or nothing.
 
-    def __init__(self, launches: bool) -> None:
-        self.launches = launches
-        super().__init__(f"cupar.emit({launches})")
+    Both are of one type, so that numba compiles a plan once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("cupar.emit")
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
         """Return the signature of a call."""
@@ -149,10 +151,13 @@ class EmitType(Called):
 
 @register_model(EmitType)
 class _Model(models.StructModel):  # type: ignore[misc]
-    """The addresses of a build's block, of its table of shapes, of a call's words and of its numbers."""
+    """The addresses of a build's block, of its table of shapes, of a call's words and of its numbers.
+
+    0 as that of the words: nothing is launched.
+    """
 
     def __init__(self, manager: Any, kind: EmitType) -> None:
-        names = ("state", "shapes", "call", "numbers") if kind.launches else ()
+        names = ("state", "shapes", "call", "numbers")
         super().__init__(manager, kind, [(name, types.int64) for name in names])
 
 
@@ -160,22 +165,25 @@ class _Model(models.StructModel):  # type: ignore[misc]
 def _emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Launch a shape, unless a launch before it has failed."""
     kind, _, numbers = signature.args
-    if not kind.launches:
-        return context.get_dummy_value()
     assert len(numbers) <= _MOST_NUMBERS
     emit = cgutils.create_struct_proxy(kind)(context, builder, values[0])
-    for k, (value, each) in enumerate(zip(cgutils.unpack_tuple(builder, values[2]), numbers, strict=True)):
-        set_word(builder, emit.numbers, k, context.cast(builder, value, each, types.int64))
-    call_own(builder, emit.state, "emit", emit.shapes, values[1], emit.call)
+    with builder.if_then(builder.icmp_unsigned("!=", emit.call, I64(0))):
+        for k, (value, each) in enumerate(
+            zip(cgutils.unpack_tuple(builder, values[2]), numbers, strict=True)
+        ):
+            set_word(builder, emit.numbers, k, context.cast(builder, value, each, types.int64))
+        call_own(builder, emit.state, "emit", emit.shapes, values[1], emit.call)
     return context.get_dummy_value()
 
 
 @intrinsic
 def nothing(typing: Any) -> Any:
     """Return an `emit` that launches nothing, to run a plan for the bytes that it returns."""
-    return EmitType(False)(), lambda context, builder, signature, given: ir.Constant(
-        context.get_value_type(signature.return_type), None
-    )
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return EmitType()(), code
 
 
 def emitter(facts: Any) -> Any:
@@ -183,7 +191,7 @@ def emitter(facts: Any) -> Any:
 
     The values of the call are addresses, of arrays or of bytes: it puts the words of the call on the stack.
     """
-    kind, first = EmitType(True), FIRST + len(words_of(facts))
+    kind, first = EmitType(), FIRST + len(words_of(facts))
 
     @intrinsic
     def emitter(typing: Any, state: Any, address: Any, stream: Any, values: Any) -> Any:
