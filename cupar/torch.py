@@ -1,4 +1,4 @@
-"""Operators of PyTorch with gradients: linear recurrences, scans, and the functions of `cupar.arrays`.
+"""Operators of PyTorch with gradients: recurrences, scans, transforms, and functions of `cupar.arrays`.
 
 >>> import torch
 >>> from cupar.torch import linear_recurrence
@@ -17,8 +17,9 @@ from typing import Any
 from ._torch import functions
 from ._torch.recurrence import linear_recurrence as linear_recurrence
 from ._torch.scans import scan as scan
+from ._torch.transforms import transform as transform
 
-__all__ = sorted(["linear_recurrence", "scan", *functions.NAMES])  # noqa: PLE0605
+__all__ = sorted(["linear_recurrence", "scan", "transform", *functions.NAMES])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

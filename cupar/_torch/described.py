@@ -19,11 +19,14 @@ class Row(NamedTuple):
     cls: Any = None  # of what it returns, if that is a tuple with names
     is_list: bool = False  # whether the number of results depends on its arguments
     types: Mapping[str, str] = {}  # of parameters that others have not
+    neutral: Any = None  # what the gradient takes in place of items that do not count
     around: Any = None  # takes the operator, or what calls it, and the arguments of the function
 
 
-TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices", "flags", "keys", "repeats", "weights")
+TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices", "flags", "keys", "repeats", "weights", "where")
 OPERATORS = ("op", "predicate")
+COMPARISONS = ("less", "equal")  # operators by name, that most calls have not
+LAST = ("dtype", "where")  # as PyTorch has them, behind `dim` and `keepdims`
 _TYPES = {
     **dict.fromkeys(TENSORS, "Tensor"),
     **dict.fromkeys(
@@ -33,6 +36,8 @@ _TYPES = {
     **dict.fromkeys(("num_segments", "minlength"), "SymInt"),
     **dict.fromkeys(("side", "method"), "str"),
     "weights": "Tensor?",
+    "where": "Tensor?",
+    "dtype": "ScalarType?",
     "q": "float[]",
 }
 
@@ -50,7 +55,7 @@ def described(name: str, row: Row) -> Described:
     """Return how an operator is called, from the signature in `cupar.arrays`."""
     texts, names, defaults, positional = [], [], [], []
     types = {**_TYPES, **row.types}
-    for each in inspect.signature(getattr(arrays, name)).parameters.values():
+    for each in _parameters(name):
         if each.kind is each.POSITIONAL_ONLY:
             positional.append(each.name)
         if each.name not in types and each.name != "axis":
@@ -70,19 +75,31 @@ def described(name: str, row: Row) -> Described:
     return Described(", ".join(texts), names, defaults, positional)
 
 
+def _parameters(name: str) -> list[inspect.Parameter]:
+    found = inspect.signature(getattr(arrays, name)).parameters.values()
+    return sorted(found, key=lambda each: each.name in LAST)
+
+
+def comparison_of(name: str) -> str:
+    """Return the parameter of a comparison that a function has beside no other operator; or nothing."""
+    known = inspect.signature(getattr(arrays, name)).parameters
+    return next((each for each in COMPARISONS if each in known and not {*OPERATORS} & {*known}), "")
+
+
 def signature(name: str, row: Row) -> inspect.Signature:
     """Return that of the function in `cupar.arrays`, without what the operator does not take.
 
     Operators take all arguments by position, too, as PyTorch's own do.
     """
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    positional, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    comparison = comparison_of(name)
     taken = [
         each.replace(
             name="dim" if each.name == "axis" else each.name,
             annotation=each.empty,
-            kind=min(each.kind, positional),
+            kind=by_name if each.name == comparison else min(each.kind, positional),
         )
-        for each in inspect.signature(getattr(arrays, name)).parameters.values()
-        if each.name in {*_TYPES, *row.types, *OPERATORS, "axis"}
+        for each in _parameters(name)
+        if each.name in {*_TYPES, *row.types, *OPERATORS, comparison, "axis"}
     ]
-    return inspect.Signature(taken)
+    return inspect.Signature(sorted(taken, key=lambda each: each.kind))

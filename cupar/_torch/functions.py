@@ -6,6 +6,7 @@ import inspect
 import math
 import operator as operators
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from .. import arrays
 from .._functions import counting
 from ..operators import OpKind
 from . import results
-from .described import OPERATORS, TENSORS, Row, described, signature
+from .described import LAST, OPERATORS, TENSORS, Row, comparison_of, described, signature
 from .given import Function, as_it_compiles, guard
 from .operators import (
     PLAIN_KEYS,
@@ -23,6 +24,7 @@ from .operators import (
     below_autograd,
     differentiable,
     dimension,
+    numpy_dtype,
     on_device,
     operator,
     records,
@@ -69,9 +71,10 @@ def _of_minmax(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
     return tuple(_of_extreme(name)(op, x, dim, keepdims) for name in ("min", "max"))
 
 
-def _of_sort(op: Any, x: Any, dim: Any, descending: bool, stable: bool) -> Any:
+def _of_sort(op: Any, x: Any, dim: Any, descending: bool, stable: bool, fn: Any = None) -> Any:
     along, axis = _flat(x, dim)
-    return torch.take_along_dim(along, operator_of("argsort")(along.detach(), axis, descending, True), axis)
+    places = operator_of("argsort", fn)(along.detach(), axis, descending, True)
+    return torch.take_along_dim(along, places, axis)
 
 
 def _of_top_k(op: Any, x: Any, k: int, dim: Any, largest: bool) -> Any:
@@ -203,10 +206,10 @@ def _repeated(op: Any, x: Any, repeats: Any, *more: Any, **named: Any) -> Any:
 
 
 _ROWS: dict[str, Row] = {
-    "sum": Row(results.reduction(results.summed), _of_sum, several=True),
-    "prod": Row(results.reduction(results.summed), _of_reduction(operators.mul), several=True),
-    "min": Row(results.reduction(), _of_extreme("min"), several=True),
-    "max": Row(results.reduction(), _of_extreme("max"), several=True),
+    "sum": Row(results.reduction(results.summed), _of_sum, several=True, neutral=0),
+    "prod": Row(results.reduction(results.summed), _of_reduction(operators.mul), several=True, neutral=1),
+    "min": Row(results.reduction(), _of_extreme("min"), several=True, neutral=math.inf),
+    "max": Row(results.reduction(), _of_extreme("max"), several=True, neutral=-math.inf),
     "minmax": Row(results.minmax, _of_minmax, several=True, cls=arrays.MinMax),
     "reduce": Row(results.reduction(), _of_reduction, several=True),
     "any": Row(results.reduction(torch.bool), several=True),
@@ -262,9 +265,16 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
     called, how = getattr(arrays, name), described(name, row)
     names, defaults = how.names, how.defaults
     tensors = [i for i, each in enumerate(names) if each in TENSORS]
+    comparison = comparison_of(name)
     gradient = row.gradient
     if gradient is not None and function is not None:
-        gradient = gradient(function.fn)
+        gradient = partial(gradient, fn=function.fn) if comparison else gradient(function.fn)
+
+    def split(given: list[Any]) -> tuple[list[Any], Any, Any]:
+        """Return arguments, and apart from them the dtype of results and which items count."""
+        last = {each: given[i] for i, each in enumerate(names) if each in LAST}
+        rest = [value for each, value in zip(names, given, strict=True) if each not in LAST]
+        return rest, last.get("dtype"), last.get("where")
 
     def filled(arguments: Any) -> list[Any]:
         """Return all arguments, of which the dispatcher leaves out those that have their defaults."""
@@ -280,8 +290,10 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
             several = isinstance(dims, (list, tuple))
             found = tuple([dimension("dim", dim, ndim) for dim in (dims if several else (dims,))])
             given["axis"] = found if several else found[0]
+        if given.get("dtype") is not None:
+            given["dtype"] = numpy_dtype("dtype", given["dtype"])
         if function is not None:
-            given |= dict.fromkeys(OPERATORS, function.unchanged())
+            given |= dict.fromkeys([comparison] if comparison else OPERATORS, function.unchanged())
         first = [given.pop(each) for each in how.positional]
         found = called(*first, **{each: value for each, value in given.items() if each not in OPERATORS})
         return tuple(found) if isinstance(found, tuple) else found
@@ -290,16 +302,29 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
         return computed(*filled(arguments))
 
     def fake(*arguments: Any) -> Any:
-        given = filled(arguments)
-        made = [given[0].new_empty(tuple(shape), dtype=dtype) for shape, dtype in row.returns(*given)]
+        given, wanted, _ = split(filled(arguments))
+        shapes = [*row.returns(*given)]
+        if wanted is not None:
+            shapes[-1] = shapes[-1][0], wanted
+        made = [given[0].new_empty(tuple(shape), dtype=dtype) for shape, dtype in shapes]
         return made if row.is_list else made[0] if len(made) == 1 else tuple(made)
+
+    def of_recorded(op: Any, arguments: list[Any]) -> Any:
+        given, wanted, where = split(arguments)
+        if wanted is not None:
+            given[0] = given[0].to(wanted)
+        if where is not None:
+            if row.neutral is None:
+                raise RuntimeError(f"where: the gradient of {name} is known of all items alone")
+            given[0] = torch.where(where, given[0], row.neutral)
+        return gradient(op, *given)
 
     def autograd(op: Any) -> Any:
         def of_gradients(keys: Any, *arguments: Any) -> Any:
             given = filled(arguments)
             is_recorded = records(*(given[i] for i in tensors))
             if is_recorded and gradient is not None and given[0].dtype.is_floating_point:
-                return gradient(op, *given)
+                return of_recorded(op, given)
             if keys.raw_repr() in PLAIN_KEYS:
                 found = computed(*given)
             else:
@@ -330,9 +355,11 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
         given = filled(arguments)
         at = names.index("axis")
         dim = _one(name, given[at])
-        if len(tensors) != 1 or dim is None:
+        if dim is None or any(given[i] is not None and names[i] != "where" for i in tensors[1:]):
             return vmap(info, in_dims, *arguments)
-        given[0] = batched(info, given[0], in_dims[0])
+        for i in tensors:
+            if given[i] is not None:
+                given[i] = batched(info, given[i], in_dims[i])
         given[at] = dim % (given[0].ndim - 1) + 1
         found = op(*given)
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
@@ -370,12 +397,17 @@ def function_of(name: str) -> Callable[..., Any]:
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
     around, cls = row.around, row.cls
     default = next((takes[each].default for each in OPERATORS if each in takes), None)
-    has_operator = default is not None
+    has_operator, comparison = default is not None, comparison_of(name)
     _, names, defaults, _ = described(name, row)
     at = names.index("axis") if "axis" in names else len(names)
     default_dim = None if at == len(names) else defaults[at]
     place = next((i for i, each in enumerate(takes) if each in OPERATORS), 0)
     plain = None if has_operator else operator_of(name)
+
+    def asked(fn: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return getattr(torch.ops.cupar, _name_of(name, fn, guard(fn))).default
+        return operator_of(name, fn)
 
     def function(*arguments: Any, **named: Any) -> Any:
         op: Any = plain
@@ -388,18 +420,19 @@ def function_of(name: str) -> Callable[..., Any]:
                 raise TypeError(f"{name}: expected a function as argument {place + 1}, got none")
             else:
                 fn = default
-            if torch.compiler.is_compiling():
-                op = getattr(torch.ops.cupar, _name_of(name, fn, guard(fn))).default
-            else:
-                op = operator_of(name, fn)
+            op = asked(fn)
+        elif named.get(comparison) is not None:
+            op = asked(named[comparison])
         point = arguments[0] if at < len(names) and arguments else None
         if isinstance(point, torch.Tensor) and not point.ndim:
             dim = named.get("dim", arguments[at] if len(arguments) > at else default_dim)
             if dim is not None:  # as PyTorch has it: a row of one item
-                found = function(point.reshape(1), *given[1:], **named)
+                rows = {k: v.reshape(1) if k == "where" and v is not None else v for k, v in named.items()}
+                found = function(point.reshape(1), *given[1:], **rows)
                 if cls is not None:
                     return cls(*(each.reshape(()) for each in found))
                 return found.reshape(()) if found.shape == (1,) else found
+        named.pop(comparison, None)
         found = op(*arguments, **named) if around is None else around(op, *arguments, **named)
         return cls(*found) if cls is not None else found
 

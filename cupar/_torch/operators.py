@@ -192,14 +192,21 @@ _NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 floa
 _DTYPES = {getattr(torch, name): np.dtype(name) for name in ("bool", *_NAMES.split())}
 
 
-def numpy_dtype(name: str, x: Any) -> np.dtype[Any]:
-    """Return NumPy's dtype for a tensor's; raise TypeError, which begins with `name`, if there is none."""
-    found = _DTYPES.get(x.dtype)
-    if found is None and x.dtype is torch.bfloat16:
+def numpy_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """Return NumPy's dtype for PyTorch's; raise TypeError, which begins with `name`, if there is none."""
+    found = _DTYPES.get(dtype)
+    if found is None and dtype is torch.bfloat16:
         found = _DTYPES[torch.bfloat16] = structs.bfloat16()
     if found is None:
-        raise TypeError(f"{name}: expected numbers that NumPy or ml_dtypes has a dtype for, got {x.dtype}")
+        raise TypeError(f"{name}: expected numbers that NumPy or ml_dtypes has a dtype for, got {dtype}")
     return found
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return PyTorch's dtype for NumPy's."""
+    if structs.is_bfloat16(dtype):
+        return torch.bfloat16
+    return next(own for own, each in _DTYPES.items() if each == dtype)
 
 
 _current_stream = getattr(_C, "_cuda_getCurrentRawStream", None)

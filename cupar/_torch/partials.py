@@ -30,9 +30,9 @@ from .templates import template
 from .tracing import Number, UntraceableError
 
 _LEFT, _RIGHT = (Number(("argument", each)) for each in "lr")
-_SELECT = "({x} if {c} else {y})"
+_SELECT, SELECT_TENSORS = "({x} if {c} else {y})", "where({c}, {x}, {y})"
 _IN_NUMBERS = {name: getattr(math, name) for name in tracing.DERIVATIVES}
-_IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"where": torch.where}
+IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"where": torch.where}
 
 
 class Partials(NamedTuple):
@@ -54,7 +54,7 @@ def partials_of(fn: Any, derivative: Any) -> Partials:
             traced = tuple(tracing.derivative(value, each) for each in "lr")
         if not isinstance(traced, tuple) or len(traced) != 2 or isinstance(traced[0], str):
             raise TypeError("derivative: expected a function that returns the two partial derivatives")
-        of_tensors = tracing.function_of(traced, "lr", _IN_TENSORS, "where({c}, {x}, {y})")
+        of_tensors = tracing.function_of(traced, "lr", IN_TENSORS, SELECT_TENSORS)
     except UntraceableError as error:
         if derivative is None:
             refused = (
@@ -77,7 +77,7 @@ def operator_of(partials: Partials) -> Any:
     known: Recent[Any, Any] = Recent(32)
 
     def made(x: Any) -> Any:
-        dtype = numpy_dtype("x", x)
+        dtype = numpy_dtype("x", x.dtype)
         within, function = accumulated(dtype), partials.of_numbers
         function = function.unchanged() if isinstance(function, Function) else function
         pair = ZipIterator(casting(over("l", dtype), within), casting(over("r", dtype), within))

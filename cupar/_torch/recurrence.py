@@ -45,7 +45,7 @@ def _plan(key: Any, b: Any, layout: Layout, reverse: bool, has_initial: bool) ->
     found = _plans.find(key)
     if found is not None:
         return found
-    dtype = numpy_dtype("b", b)
+    dtype = numpy_dtype("b", b.dtype)
     within = accumulated(dtype)
 
     def made() -> Any:
@@ -143,7 +143,7 @@ _gradients: Recent[Any, Any] = Recent(512)
 
 
 def _gradient_call(b: Any, dim: int, reverse: bool) -> Any:
-    layout, dtype = plans.layout_along(b.shape, dim), numpy_dtype("grad", b)
+    layout, dtype = plans.layout_along(b.shape, dim), numpy_dtype("grad", b.dtype)
 
     def made() -> Any:
         items, written, op = gradient_scan(dtype, dtype, dtype, dtype, dtype, layout, reverse)

@@ -71,7 +71,7 @@ def _kernel(function: Function) -> Any:
 
     def made(x: Any, kind: int, reverse: bool) -> Any:
         fn = function.unchanged()
-        dtype = numpy_dtype("x", x)
+        dtype = numpy_dtype("x", x.dtype)
         within = accumulated(dtype)
         if within == dtype:  # arrays as they are
             if not reverse:
@@ -221,8 +221,7 @@ def scan(
     derivative : callable, optional
         Takes the two numbers and returns the partial derivatives with respect to each. By default these are
         found by calling `fn` with numbers that record, if it adds, multiplies, divides, takes powers,
-        compares, and calls `exp`, `log`, `sqrt`, `sin`, `tanh` and their like, `abs`, `min`, `max` or
-        `np.where`.
+        compares, and calls `exp`, `log`, `sqrt`, `sin`, `tanh` and their like, `abs`, `min` or `max`.
 
     Returns
     -------

@@ -135,6 +135,46 @@ def test_gradients(call):
         assert torch.autograd.gradgradcheck(function, x)
 
 
+@pytest.mark.parametrize("called", ["sum", "prod", "min", "max"])
+def test_items_that_count(called):
+    """With their gradients, also batch by batch."""
+    where, ours = X > 1, getattr(ct, called)
+    assert torch.equal(ours(X, dim=1, where=where), getattr(arrays, called)(X, axis=1, where=where))
+    assert torch.autograd.gradcheck(lambda x: ours(x, dim=1, where=where), X.clone().requires_grad_())
+    batched = torch.func.vmap(lambda x, where: ours(x, dim=0, where=where))(X, where)
+    assert torch.equal(batched, ours(X, dim=1, where=where))
+    assert torch.equal(ours(X[0, 0], dim=0, where=where[0, 0]), X[0, 0])
+    with pytest.raises(RuntimeError, match="where: the gradient of reduce is known of all items alone"):
+        ct.reduce(X.clone().requires_grad_(), larger, dim=1, where=where)
+
+
+def test_dtypes():
+    words = WORDS.to(torch.int8)
+    for found in (ct.sum(words, dtype=torch.float32), ct.reduce(words, operator.add, dtype=torch.float32)):
+        assert (found.item(), found.dtype) == (8, torch.float32)
+    assert ct.cumulative_sum(words, dtype=torch.int16).dtype is torch.int16
+    assert ct.reduce_by_key(WORDS, words, dtype=torch.bfloat16).values.dtype is torch.bfloat16
+    torch.library.opcheck(torch.ops.cupar.sum.default, (X, [1], False, torch.float32, X > 0))
+    x = X.clone().requires_grad_()
+    (found,) = torch.autograd.grad(ct.prod(x, dtype=torch.float32, where=X > 6), x)
+    assert torch.equal(found, torch.where(X > 6, 63 / X, 0))
+
+
+def shorter(a, b):
+    return abs(a) < abs(b)
+
+
+def test_comparisons():
+    x = X.clone().requires_grad_()
+    found, places = ct.sort(x, dim=1, less=shorter), ct.argsort(x, dim=1, less=shorter)
+    assert torch.equal(places, X.abs().argsort(1)) and torch.equal(found, X.gather(1, places))
+    assert torch.equal(torch.autograd.grad(found[:, 0].sum(), x)[0].nonzero()[:, 1], places[:, 0])
+    assert ct.merge(torch.tensor([5, 2]), torch.tensor([4, 3]), less=operator.gt).tolist() == [5, 4, 3, 2]
+    assert ct.run_length_encode(WORDS, equal=lambda a, b: a // 2 == b // 2).values.tolist() == [1, 1, 1, 2]
+    compiled = torch.compile(lambda x: ct.sort(x, less=shorter), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(X), found.detach())
+
+
 def test_numbers_in_place_of_tensors():
     """A quantile of one number has no dimension of its own; items are repeated a number of times."""
     for q in (0.25, 1, [0.25], (0.5, 1.0)):
