@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import _cache
 from .._base.words import message
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._device.driver import NoDeviceError
 from .._ir.specialisation import Specialisation
 from . import batch, codec, record
@@ -43,7 +43,7 @@ class Teller:
         self._file, self._ccs, self._environment = file, ccs, environment
         self._seen: set[Specialisation] = set()
 
-    def ask(self, spec: Specialisation, answer: Any) -> Algorithm:
+    def ask(self, spec: Specialisation, answer: Any) -> Launchable:
         """Report the request, and return an algorithm that is built on first attribute access.
 
         Builds for the CPU are made at once: the script may call them.
@@ -52,7 +52,7 @@ class Teller:
         if kept not in self._seen:
             self._seen.add(kept)
             _tell(self._file, self._line(spec))
-        algorithm: Algorithm = answer() if spec.is_cpu else batch.unbuilt(spec)
+        algorithm: Launchable = answer() if spec.is_cpu else batch.unbuilt(spec)
         return algorithm
 
     def _line(self, spec: Specialisation) -> dict[str, Any]:

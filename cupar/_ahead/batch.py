@@ -23,7 +23,7 @@ from .._base.device import text
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._base.words import message
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._call.built import Built
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
@@ -59,7 +59,7 @@ class _Collector:
         self.cc = cc
         self.found: list[Specialisation] = []
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         if spec.is_cpu:
             return answer()
         self.found.append(spec)
@@ -84,10 +84,10 @@ NOTHING_RUNS = (
 )
 
 
-def unbuilt(spec: Specialisation) -> Algorithm:
+def unbuilt(spec: Specialisation) -> Launchable:
     """Return an algorithm object that is built if the script looks into it."""
     kind: Any = spec.kind
-    algorithm: Algorithm = kind(_Unbuilt(spec), spec.states)
+    algorithm: Launchable = kind(_Unbuilt(spec), spec.states)
     return algorithm
 
 

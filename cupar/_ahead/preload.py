@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from .._base.device import CPU, is_cpu
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Algorithm, Launchable
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._obtain import obtain
@@ -60,11 +60,11 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     >>> cupar.preload("asked.jsonl")  # doctest: +SKIP
     """
     for each in what:
-        if not isinstance(each, (Algorithm, str, os.PathLike)):
+        if not isinstance(each, (Launchable, str, os.PathLike)):
             raise TypeError(
                 f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
             )
-    paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
+    paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Launchable))
     observer = obtain.observed()
     if observer is not None and observer.is_ahead:
         for place, spec in _listed(paths, observer.cc):
@@ -75,7 +75,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
         for place, spec in _listed(paths)
     ]
     for each in what:
-        if isinstance(each, Algorithm):
+        if isinstance(each, Launchable):
             _load(each)
     for place, algorithm in begun:
         if algorithm is not None:
@@ -116,7 +116,7 @@ def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
-def _load(algorithm: Algorithm) -> None:
+def _load(algorithm: Launchable) -> None:
     """Load an algorithm's code onto the current device or the CPU, and let factories find it there."""
     if algorithm.build.tier == "quick":
         with suppress(BuildError, driver.DriverError):  # then the quick kernels stay

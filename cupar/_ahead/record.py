@@ -21,7 +21,7 @@ from .._base import fork
 from .._base.data import dataclass, field, fields, replace
 from .._base.warnings import warn_once
 from .._base.words import message
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._compile.key import build_parts, digest
 from .._ir import nodes
 from .._ir.specialisation import Specialisation
@@ -148,7 +148,7 @@ class Recorder:
         self._lock = fork.Lock()
         self._append(b"")
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Answer a request, and record it unless that was done; failures are not recorded."""
         algorithm = answer() if self.beneath is None else self.beneath.ask(spec, answer)
         kept = spec.without_user()
@@ -163,7 +163,7 @@ class Recorder:
             warn_once(("record", name, str(error)), f"{self._path}: {name} is not recorded: {error}")
         return algorithm
 
-    def _line(self, spec: Specialisation, algorithm: Algorithm) -> dict[str, Any]:
+    def _line(self, spec: Specialisation, algorithm: Launchable) -> dict[str, Any]:
         from .. import __version__
         from . import codec
 

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _cache, cache
 from .._base.data import dataclass
 from .._base.words import NOTHING_ASKED
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._call.built import Build, Pending
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import Observer
@@ -64,7 +64,7 @@ class Watcher:
         self._builds: dict[str, Build] = {}
         self._pending: list[Pending] = []
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Answer a question, and note where the build came from."""
         algorithm = answer() if self._beneath is None else self._beneath.ask(spec, answer)
         if algorithm.is_built:

@@ -1,4 +1,4 @@
-"""What all algorithm objects share: where their code comes from, and the phases of a call."""
+"""What algorithms and kernels share as `Launchable`, and `Algorithm`, which has the phases of a call."""
 
 from __future__ import annotations
 
@@ -38,92 +38,17 @@ def _no_states() -> tuple[_States, Recent[int, list[LaunchState]], _States]:
     return {}, Recent(_MOST_STREAMS), {}
 
 
-class Algorithm:
-    """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
-
-    All factories take three arguments by name:
-
-    cc : int, pair of int or str, optional
-        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
-        With it, no GPU is needed. ``"cpu"``: for the CPU, see `cupar.device`.
-    wait : bool, optional
-        False: build in the background and return at once; the first call, or `ready`, waits.
-    link : optional
-        Device code that operators call beside their own: the path of a file (``.ltoir``, ``.ptx``, ``.cu``,
-        ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.LTOIR(…)`` and its like of numba.cuda, an
-        ``ObjectCode`` of cuda.core, or a list of these.
-
-    They raise ``TypeError`` or ``ValueError`` if an argument is not what they take, or the operator cannot be
-    compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.
-
-    A call of the object has two phases, as in CUB: with None in place of the temporary storage it returns how
-    many bytes that needs, and with a device array of that size it runs. `run` does both, with temporary
-    storage of cupar's own. Transforms and searches are called as `run` is. All take
-
-    stream : optional
-        None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
-        CuPy, PyTorch, Numba or cuda.core.
-
-    and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
-    too small, and `NoDeviceError` if there is no GPU.
-
-    Attributes
-    ----------
-    build : Build
-        Where its code came from.
-    """
+class Launchable:
+    """What is built for a specialisation, and launched where its code is loaded: an algorithm or a kernel."""
 
     _family: ClassVar[Family | None] = None
     _loaded: ClassVar[Any] = Loaded
-    _needs_storage: ClassVar[bool] = True
-    _uses: ClassVar[Mapping[str, str | int]]
-    _buffers: ClassVar[Mapping[str, str]]
-    _any_order: ClassVar[tuple[str, ...]] = ()
-    _rows: ClassVar[str] = ""
-    _apart: ClassVar[bool] = False
-    # Takes the specialisation, and returns the function that checks the arguments of a call that it names,
-    # and makes the problem of them. numba compiles it as it stands, so it keeps to what plans do (see
-    # `_kernels.family`), and is given counts and row lengths once they are checked. None: the first count is
-    # the problem.
-    _problem_maker: ClassVar[Any] = None
-
-    def __init_subclass__(
-        cls,
-        *,
-        family: Family | None = None,
-        uses: Mapping[str, str | int],
-        buffers: Mapping[str, str] | None = None,
-        any_order: tuple[str, ...] = (),
-        rows: str = "",
-        apart: bool = False,
-    ) -> None:
-        """Declare what builds an algorithm, and what its calls use.
-
-        Parameters
-        ----------
-        family : Family, optional
-            Its kernels, and how they are launched.
-        uses : mapping
-            Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
-            the count parameter, or of a field of the problem. Without `_problem_maker`, the first count is
-            the problem.
-        buffers : mapping, optional
-            Maps the inputs that may be double buffers to the outputs, which are None then.
-        any_order : tuple of str, optional
-            Arrays of which a call takes each item by itself, and writes outputs to the same places: they may
-            be in Fortran's order, if all are.
-        rows : str, optional
-            The array whose rows are the segments, if there are no offsets: it tells their number.
-        apart : bool, optional
-            Whether outputs may be no other array of the call.
-        """
-        cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
-        cls._rows, cls._apart = rows, apart
+    _uses: ClassVar[Mapping[str, str | int]] = {}  # of algorithms; a kernel's launches check no sizes
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
         # With the quick tier's code, once the fast one took its place: captured graphs may still launch it.
-        self._former: Algorithm | None = None
+        self._former: Any = None
         # Free launch states, in three tables: for the default stream, by the number of the context; for
         # another stream, by its number; for any, kernel by kernel, by the context's number.
         self._free = _no_states()
@@ -261,21 +186,9 @@ class Algorithm:
         """Whether an operator has state, such as captured device arrays: then it is not shared."""
         return bool(self._states)
 
-    @NumbaType
-    def _numba_type_(self) -> Any:
-        """Return what numba sees it as, in compiled host code."""
-        from .. import _numba_type  # of the package itself, since numba's types are in a room above
-
-        return _numba_type(self)
-
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()
-
-    run: Callable[..., None]
-
-    def _enqueued(self, arguments: tuple[Any, ...]) -> None:
-        """Update arguments that change with a call, as double buffers, once it was enqueued or bound."""
 
     def _forget(self) -> None:
         """Forget launch states in a forked process: their buffers and graphs belong to the parent."""
@@ -284,8 +197,8 @@ class Algorithm:
             self._free = _no_states()
 
     def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
-        """Return a function that checks the arguments of a call; see `marshal.reader`."""
-        return reader(self._spec, self._states, lend)
+        """Return a function that checks the arguments of a call, and returns what it launches with."""
+        raise NotImplementedError
 
     def _take(self, stream: int, alone: bool = False) -> tuple[LaunchState, list[LaunchState]]:
         """Return a free launch state for a stream, and its list; if `alone`, one without graphs."""
@@ -375,13 +288,112 @@ class Algorithm:
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments of a call, all but the stream, in order and with defaults."""
-        return completed(type(self).run, arguments, named)
+        raise NotImplementedError
+
+    def _enqueued(self, arguments: tuple[Any, ...]) -> None:
+        """Update arguments that change with a call, as double buffers, once it was enqueued or bound."""
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""
         found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
         found += [each.captured() for each in arguments if isinstance(each, Iterator)]
         return [array for group in found for array in group]
+
+
+class Algorithm(Launchable):
+    """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
+
+    All factories take three arguments by name:
+
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
+        With it, no GPU is needed. ``"cpu"``: for the CPU, see `cupar.device`.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `ready`, waits.
+    link : optional
+        Device code that operators call beside their own: the path of a file (``.ltoir``, ``.ptx``, ``.cu``,
+        ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.LTOIR(…)`` and its like of numba.cuda, an
+        ``ObjectCode`` of cuda.core, or a list of these.
+
+    They raise ``TypeError`` or ``ValueError`` if an argument is not what they take, or the operator cannot be
+    compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.
+
+    A call of the object has two phases, as in CUB: with None in place of the temporary storage it returns how
+    many bytes that needs, and with a device array of that size it runs. `run` does both, with temporary
+    storage of cupar's own. Transforms and searches are called as `run` is. All take
+
+    stream : optional
+        None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
+        CuPy, PyTorch, Numba or cuda.core.
+
+    and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
+    too small, and `NoDeviceError` if there is no GPU.
+
+    Attributes
+    ----------
+    build : Build
+        Where its code came from.
+    """
+
+    _needs_storage: ClassVar[bool] = True
+    _buffers: ClassVar[Mapping[str, str]]
+    _any_order: ClassVar[tuple[str, ...]] = ()
+    _rows: ClassVar[str] = ""
+    _apart: ClassVar[bool] = False
+    # Takes the specialisation, and returns the function that checks the arguments of a call that it names,
+    # and makes the problem of them. numba compiles it as it stands, so it keeps to what plans do (see
+    # `_kernels.family`), and is given counts and row lengths once they are checked. None: the first count is
+    # the problem.
+    _problem_maker: ClassVar[Any] = None
+
+    def __init_subclass__(
+        cls,
+        *,
+        family: Family | None = None,
+        uses: Mapping[str, str | int],
+        buffers: Mapping[str, str] | None = None,
+        any_order: tuple[str, ...] = (),
+        rows: str = "",
+        apart: bool = False,
+    ) -> None:
+        """Declare what builds an algorithm, and what its calls use.
+
+        Parameters
+        ----------
+        family : Family, optional
+            Its kernels, and how they are launched.
+        uses : mapping
+            Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
+            the count parameter, or of a field of the problem. Without `_problem_maker`, the first count is
+            the problem.
+        buffers : mapping, optional
+            Maps the inputs that may be double buffers to the outputs, which are None then.
+        any_order : tuple of str, optional
+            Arrays of which a call takes each item by itself, and writes outputs to the same places: they may
+            be in Fortran's order, if all are.
+        rows : str, optional
+            The array whose rows are the segments, if there are no offsets: it tells their number.
+        apart : bool, optional
+            Whether outputs may be no other array of the call.
+        """
+        cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
+        cls._rows, cls._apart = rows, apart
+
+    @NumbaType
+    def _numba_type_(self) -> Any:
+        """Return what numba sees it as, in compiled host code."""
+        from .. import _numba_type  # of the package itself, since numba's types are in a room above
+
+        return _numba_type(self)
+
+    run: Callable[..., None]
+
+    def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
+        """Return a function that checks the arguments of a call; see `marshal.reader`."""
+        return reader(self._spec, self._states, lend)
+
+    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        return completed(type(self).run, arguments, named)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
@@ -406,7 +418,8 @@ class Algorithm:
                     state.prepare(read)
             if nbytes < needed:
                 if self._former is not None:  # which may have been the one that was asked
-                    return self._former._execute(temp_storage, stream, arguments)
+                    former: Algorithm = self._former
+                    return former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)

@@ -52,13 +52,14 @@ class Sharded:
     group: Group
     _library: libraries.Library
     _local: Any  # the algorithm that works on a shard
+    run: Any
 
     def __init_subclass__(cls) -> None:
         """Have the others told if a call has the wrong arguments, as of other errors."""
         super().__init_subclass__()
         run = cls.__dict__.get("run")
         if run is not None:
-            cls.run = _telling(run)  # type: ignore[attr-defined]
+            cls.run = _telling(run)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:

@@ -8,7 +8,7 @@ from ctypes import byref, c_int, c_size_t
 from typing import Any
 
 from .._base.causes import brief
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._device import driver
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
@@ -136,7 +136,7 @@ class LoadedKernel(Loaded):
         return block.value
 
 
-class Overload(Algorithm, family=FAMILY, uses={}):
+class Overload(Launchable):
     """A kernel for one tuple of argument types and one compute capability.
 
     Kernels have them in `overloads`, and `compile` returns them.
@@ -147,7 +147,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
         Where its code came from.
     """
 
-    _loaded = LoadedKernel
+    _family, _loaded = FAMILY, LoadedKernel
 
     def __init__(self, source: Any, states: Any) -> None:
         super().__init__(source, states)

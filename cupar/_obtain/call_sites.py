@@ -26,7 +26,7 @@ from .._base import fork
 from .._base.causes import EXPECTED, cause, nested, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._device import arrays, driver
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
@@ -34,7 +34,7 @@ from ..operators import RawOp
 from .target import is_cpu_name
 
 P = ParamSpec("P")
-A = TypeVar("A", bound=Algorithm)
+A = TypeVar("A", bound=Launchable)
 
 _MOST = 512  # requests in a generation of a factory's table, which has two: see `Recent`
 
@@ -170,7 +170,7 @@ _Checks = tuple[tuple[int, Callable[[Any], bool]], ...]
 class _Answer:
     """An algorithm, and the conditions under which it answers a request with the same tokens."""
 
-    algorithm: Algorithm
+    algorithm: Launchable
     device: driver.Device | None  # that must be current; None: any, as with `cc` or on the CPU
     checks: _Checks
 
@@ -222,7 +222,7 @@ def _first_option(factory: Callable[..., Any]) -> int:
 
 
 def _lookup(
-    factory: Callable[..., Algorithm], tokens: _Tokens, first_option: int
+    factory: Callable[..., Launchable], tokens: _Tokens, first_option: int
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """Return a function of a request's arguments that answers from a table, else asks the factory."""
     table: Recent[Hashable, _Answer] = Recent(_MOST)
@@ -263,12 +263,12 @@ def _lookup(
 
 
 def _make_and_memoise(
-    factory: Callable[..., Algorithm],
+    factory: Callable[..., Launchable],
     table: dict[Hashable, _Answer],
     key: Hashable,
     args: tuple[Any, ...],
     named: dict[str, Any],
-) -> Algorithm:
+) -> Launchable:
     """Call a factory, and put its result into the table if that may be shared."""
     # The guards must be of exactly what the factory resolves: `Once` has each function read once.
     with walk.Once():
@@ -306,7 +306,7 @@ def _checks_of(args: tuple[Any, ...], named: dict[str, Any]) -> _Checks | None:
 def _memoise(
     table: dict[Hashable, _Answer],
     key: Hashable,
-    algorithm: Algorithm,
+    algorithm: Launchable,
     checks: _Checks,
     named: dict[str, Any],
 ) -> None:

@@ -19,7 +19,7 @@ from .._base.data import replace
 from .._base.device import is_cpu
 from .._base.errors import AbandonedError, BuildError
 from .._base.warnings import warn_once
-from .._call.algorithm import Algorithm
+from .._call.algorithm import Launchable
 from .._call.built import Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from .._external.linkable import Linkable
 
-A = TypeVar("A", bound=Algorithm)
+A = TypeVar("A", bound=Launchable)
 
-_algorithms: Memory[Algorithm] = Memory(maxsize=1024)
+_algorithms: Memory[Launchable] = Memory(maxsize=1024)
 
 
 class Observer(Protocol):
@@ -53,7 +53,7 @@ class Observer(Protocol):
     def is_ahead(self) -> bool:
         """Whether algorithms are only built, not loaded or called here."""
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Return the algorithm object: what `answer` returns, or another in its place."""
 
 
@@ -94,7 +94,7 @@ def obtain(
 
     Parameters
     ----------
-    cls : type of Algorithm
+    cls : type of Launchable
     algorithm : str
         Its name, as in ``"reduce_into"``.
     arguments, operators, options
@@ -138,7 +138,7 @@ class _SpecifiedError(Exception):
     """Carries the specialisation out of a factory that is only asked to specify it."""
 
 
-def specification(factory: Callable[..., Algorithm], *args: Any, **named: Any) -> Specialisation:
+def specification(factory: Callable[..., Launchable], *args: Any, **named: Any) -> Specialisation:
     """Return the specialisation that a factory would obtain, without obtaining it."""
     unremembered: Any = getattr(factory, "__wrapped__", factory)
     _this_thread.specifies = True
@@ -159,7 +159,7 @@ def answer(
     wait: bool = True,
     tier: str = "",
     used_on: driver.Device | None = None,
-) -> Algorithm:
+) -> Launchable:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The first request gets an object of its own, whose `build` says where the code came from. All later ones
@@ -180,11 +180,11 @@ def answer(
     """
     if not wait:
         return class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
-    mine: list[Algorithm] = []  # this request's own object, if it has one
+    mine: list[Launchable] = []  # this request's own object, if it has one
     kept = spec.without_user()
     cls = class_of(spec)
 
-    def make() -> Algorithm:
+    def make() -> Launchable:
         built = _cache.under_one_deadline(
             lambda _: _with_policy(spec, device, used_on) or _produced(spec, device, tier)
         )
@@ -244,13 +244,13 @@ def _tier(spec: Specialisation, is_called: bool) -> str:
     return tiers.wanted(is_called)
 
 
-def _shared(cls: Any, built: Built) -> Algorithm:
+def _shared(cls: Any, built: Built) -> Launchable:
     """Return the object kept in memory, without a state and with the origin ``"memory"``."""
     build = replace(built.build, origin="memory", seconds={})
     return cls(replace(built, build=build), ())  # type: ignore[no-any-return]
 
 
-def keep(algorithm: Algorithm, device: driver.Device | None) -> None:
+def keep(algorithm: Launchable, device: driver.Device | None) -> None:
     """Put an algorithm's code into memory for `obtain`, for a device; None: for the CPU."""
     built = algorithm._built
     spec = built.spec.as_asked()
