@@ -263,12 +263,6 @@ class SegmentedSort(
 
         return listed
 
-    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
-        nbytes = super()._execute(temp_storage, stream, arguments)
-        if temp_storage is not None:
-            self._enqueued(arguments)
-        return nbytes
-
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let double buffers know that their values are going to be in the other array."""
         found = buffers(arguments[0], arguments[2])

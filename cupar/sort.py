@@ -217,12 +217,6 @@ class RadixSort(
 
         return problem
 
-    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
-        nbytes = super()._execute(temp_storage, stream, arguments)
-        if temp_storage is not None:
-            self._enqueued(arguments)
-        return nbytes
-
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let double buffers know where their values are going to be."""
         found = buffers(arguments[0], arguments[2])

@@ -424,6 +424,8 @@ class Algorithm(Launchable):
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
             state.enqueue(read, address + _SLACK & ~_SLACK, state.numbers, handle)
+            if self._buffers:
+                self._enqueued(arguments)
             return nbytes
         finally:
             free.append(state)

@@ -66,6 +66,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         if nbytes < 1:
             raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
         self._do(read)
+        self._enqueued(arguments)
         return nbytes
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
