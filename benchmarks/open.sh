@@ -24,6 +24,7 @@ measure() {
 
 measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
 measure frameworks python benchmarks/frameworks.py --json "$out/frameworks.json"
+measure more python benchmarks/more.py --json "$out/more.json"
 measure find python benchmarks/find.py --json "$out/find.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"

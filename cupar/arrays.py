@@ -28,6 +28,7 @@ _NAMES = {
     ),
     "indexing": "diff repeat take",
     "items": "Counted",
+    "multisets": "includes set_difference set_intersection set_symmetric_difference set_union",
     "named": "all any count_nonzero max min prod sum",
     "predicates": (
         "compress count count_if inner_product partition_copy remove_if transform_reduce transform_scan"
@@ -88,6 +89,11 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.indexing import repeat as repeat
     from ._functions.indexing import take as take
     from ._functions.items import Counted as Counted
+    from ._functions.multisets import includes as includes
+    from ._functions.multisets import set_difference as set_difference
+    from ._functions.multisets import set_intersection as set_intersection
+    from ._functions.multisets import set_symmetric_difference as set_symmetric_difference
+    from ._functions.multisets import set_union as set_union
     from ._functions.named import all as all
     from ._functions.named import any as any
     from ._functions.named import count_nonzero as count_nonzero

@@ -23,6 +23,11 @@ _PARAMETERS = {
     "b": ("array", "Of the shape of `a`."),
     "items": ("array", "Of numbers."),
     "others": ("array", "Of numbers, as many as there are."),
+    "multiset": (
+        "array or tuple of arrays",
+        "Of one dimension, sorted by `less`. Tuples need a `less`; one that compares only keys\n"
+        "    in them takes along what goes with a key.",
+    ),
     "size": ("int", "How many items the result has."),
     "op": ("callable, OpKind or RawOp", ""),
     "transform": ("callable or OpKind", "Takes an item; what it returns is combined."),

@@ -1,0 +1,277 @@
+"""GPU time of what cupar.arrays composes: sets, sums by ids, edges, ranks, different items, expansion.
+
+    python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,few-ids,
+                              many-ids,edges,median,unique,expand] [--repeats 7] [--seconds 90] [--json FILE]
+
+It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
+
+* union, intersection, difference and symmetric are sets of two sorted halves of random int32, in which items
+  occur several times: Thrust's, in more.cu, read the length back, and cupar's are given a size;
+* few-ids and many-ids are `segment_reduce` of float32 by random ids, of 64 and of 2^20 segments; beside it
+  ``index_add_`` and ``cupyx.scatter_add``, which add in any order;
+* edges is `histogram` of float32 by 65 edges that are unevenly apart; PyTorch's is ``bincount`` of
+  ``bucketize``;
+* median is that of float32; unique is `unique_all` of a quarter of as many int32, beside others' unique
+  with indices where they have them, inverse and counts; expand is `repeat` by counts from 0 to 7.
+
+All take turns, as _turns.py says; tables give medians. copy is a copy that reads and writes as many bytes as
+must at least be read and written. What waits for the GPU within the call has the host's time in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from ctypes import c_longlong, c_size_t, c_void_p
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import _common
+import _turns as turns
+import numpy as np
+from _turns import Gpu, Launch, Table, measure
+from runs import compiling, loaded
+from throughput import attempted, optional
+
+sys.path.insert(0, str(_common.ROOT))
+
+SETS = {"union": "set_union", "intersection": "set_intersection", "difference": "set_difference"}
+SETS["symmetric"] = "set_symmetric_difference"
+IDS = {"few-ids": 64, "many-ids": 1 << 20}
+WHATS = (*SETS, *IDS, "edges", "median", "unique", "expand")
+GOALS = {
+    **dict.fromkeys(SETS, ("copy", 0.6)),
+    "few-ids": ("copy", 0.7),
+    "expand": ("copy", 0.8),
+}
+EDGES = 64
+
+
+class More(Gpu):
+    """A case: its arrays, and who takes part.
+
+    Parameters
+    ----------
+    cupy, torch : modules
+        PyTorch's may be None.
+    what : str
+        Of `WHATS`.
+    n : int
+    thrust : ctypes.CDLL or exception
+    """
+
+    sides = ("cupar", "Thrust", "torch", "cupy", "copy")
+    checked = ("cupar",)
+
+    def __init__(self, cupy: Any, torch: Any, what: str, n: int, thrust: Any = None) -> None:
+        super().__init__(cupy, torch)
+        self.what, self.thrust, self.n = what, thrust, n
+        rng = np.random.default_rng(7)
+        if what in SETS:
+            self.x, self.y = (cupy.asarray(np.sort(rng.integers(0, n, n // 2, "i4"))) for _ in "ab")
+        elif what in IDS:
+            self.x = cupy.asarray(rng.integers(0, 3, n, "i4").astype("f4"))
+            self.y = cupy.asarray(rng.integers(0, IDS[what], n, "i4"))
+        elif what == "unique":
+            self.x = cupy.asarray(rng.integers(0, n // 16, n // 4, "i4"))
+        elif what == "expand":
+            self.x = cupy.asarray(rng.integers(0, 100, n // 4, "i4"))
+            self.y = cupy.asarray(rng.integers(0, 8, n // 4))
+            self.length = int(self.y.sum())
+        else:
+            self.x = cupy.asarray(rng.random(n, "f4"))
+        self.edges = np.linspace(0, 1, EDGES + 1) ** 2
+
+    @property
+    def gpu(self) -> Gpu:
+        """What all sides need."""
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """What must at least be read and written."""
+        n = self.n
+        if self.what in SETS:
+            return 4 * (n + int(self.right.size))
+        if self.what in IDS:
+            return 8 * n + 4 * IDS[self.what]
+        if self.what == "unique":
+            return 4 * int(self.x.size) + 8 * int(self.x.size)
+        if self.what == "expand":
+            return 12 * int(self.x.size) + 4 * self.length
+        return 4 * n
+
+    @property
+    def right(self) -> Any:
+        """What is right, on the host."""
+        if not hasattr(self, "_right"):
+            self._right = self._expected()
+        return self._right
+
+    def _expected(self) -> Any:
+        x = _host(self.x)
+        if self.what in SETS:
+            y = _host(self.y)
+            count = [np.bincount(each, minlength=self.n).astype("i4") for each in (x, y)]
+            number = {
+                "union": np.maximum(*count),
+                "intersection": np.minimum(*count),
+                "difference": np.maximum(count[0] - count[1], 0),
+                "symmetric": abs(count[0] - count[1]),
+            }[self.what]
+            return np.repeat(np.arange(self.n, dtype="i4"), number)
+        if self.what in IDS:
+            return np.bincount(_host(self.y), x, IDS[self.what]).astype("f4")
+        if self.what == "edges":
+            return np.histogram(x, self.edges)[0]
+        if self.what == "median":
+            return np.median(x)
+        if self.what == "unique":
+            return np.unique(x)
+        return np.repeat(x, _host(self.y))
+
+    def prepare(self, side: str) -> Launch:
+        """Return a call of a side; LookupError or ImportError if there is no such thing."""
+        if side == "copy":
+            return self.copy(self.nbytes)
+        if side == "Thrust":
+            return self._thrust()
+        made: Callable[[], Any] | None = getattr(self, f"_{side}")()
+        if made is None:
+            raise LookupError(f"{side} has no such thing")
+
+        def call() -> None:
+            self.found = made()
+
+        return call
+
+    def _cupar(self) -> Launch:
+        from cupar import arrays
+
+        x, y = self.x, getattr(self, "y", None)
+        if self.what in SETS:
+            return partial(getattr(arrays, SETS[self.what]), x, y, size=self.n)
+        if self.what in IDS:
+            return partial(arrays.segment_reduce, x, y, num_segments=IDS[self.what])
+        if self.what == "edges":
+            return partial(arrays.histogram, x, bins=self.edges)
+        if self.what == "median":
+            return partial(arrays.median, x)
+        if self.what == "unique":
+            return partial(arrays.unique_all, x, size=int(x.size))
+        return partial(arrays.repeat, x, y, size=self.length)
+
+    def _torch(self) -> Launch | None:
+        x, torch = self.tensor(self.x), self.torch
+        if self.what in IDS:
+            ids, out = self.tensor(self.y), torch.zeros(IDS[self.what], device=x.device)
+            return lambda: out.zero_().index_add_(0, ids, x)
+        if self.what == "edges":
+            edges = torch.tensor(self.edges, dtype=x.dtype, device=x.device)
+            return lambda: torch.bincount(torch.bucketize(x, edges, right=True), minlength=EDGES + 2)
+        if self.what == "median":
+            return lambda: torch.median(x)
+        if self.what == "unique":
+            return lambda: torch.unique(x, return_inverse=True, return_counts=True)
+        if self.what == "expand":
+            counts = self.tensor(self.y)
+            return lambda: torch.repeat_interleave(x, counts, output_size=self.length)
+        return None
+
+    def _cupy(self) -> Launch | None:
+        x, cupy = self.x, self.cupy
+        if self.what in IDS:
+            cupyx, out = importlib.import_module("cupyx"), cupy.zeros(IDS[self.what], "f4")
+
+            def add() -> None:
+                out.fill(0)
+                cupyx.scatter_add(out, self.y, x)
+
+            return add
+        if self.what == "edges":
+            edges = cupy.asarray(self.edges)
+            return lambda: cupy.histogram(x, edges)
+        if self.what == "median":
+            return lambda: cupy.median(x)
+        if self.what == "unique":
+            return lambda: cupy.unique(x, return_index=True, return_inverse=True, return_counts=True)
+        return None
+
+    def _thrust(self) -> Launch:
+        if self.what not in SETS:
+            raise LookupError("Thrust has no such thing")
+        if isinstance(self.thrust, Exception):
+            raise self.thrust
+        function = self.thrust.thrust_sets
+        function.restype = c_longlong
+        out, storage = self.cupy.empty(self.n, "i4"), self.cupy.empty(8 * self.n, np.uint8)
+        stream = c_void_p(self.cupy.cuda.get_current_stream().ptr)
+        x, y = self.x, self.y
+        sizes = c_longlong(x.size), c_longlong(y.size)
+        memory = self.pointer(storage), c_size_t(storage.size)
+        given = [*SETS].index(self.what), self.pointer(x), self.pointer(y), self.pointer(out), *sizes, *memory
+
+        def call() -> None:
+            if function(*given, stream) != self.right.size:
+                raise RuntimeError("Thrust finds another number of items")
+
+        return call
+
+    def check(self, launch: Launch) -> bool:
+        """Call cupar, and compare what it wrote with what is right."""
+        launch()
+        found = self.found
+        if self.what in SETS:
+            items, count = found
+            return int(count) == self.right.size and bool((_host(items)[: int(count)] == self.right).all())
+        if self.what == "edges":
+            found = found.hist
+        if self.what == "expand":
+            found = found.items[: int(found.count)]
+        if self.what == "unique":
+            results, count = found
+            found = results.values[: int(count)]
+        return bool(np.array_equal(_host(found), self.right))
+
+
+def _host(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+TABLE = Table(
+    "more",
+    {"": 12},
+    {"Thrust": ("Thrust", 2), "torch": ("torch", 2), "cupy": ("CuPy", 2), "copy": ("copy", 3)},
+    goal_width=12,
+)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    start = time.perf_counter()
+    options = turns.parser(__doc__, "more", WHATS, seconds=90, jobs=1).parse_args()
+    device, facts = _common.needed_gpu()
+    cupy, torch = importlib.import_module("cupy"), optional("torch")
+    with tempfile.TemporaryDirectory() as folder:
+        library, source = Path(folder) / "more.so", Path(__file__).with_suffix(".cu")
+        compiler = attempted(partial(compiling, source, library, device["cc"]))
+        thrust = attempted(partial(loaded, compiler, library))
+
+    def measured(what: str) -> dict[str, Any]:
+        case = More(cupy, torch, what, 1 << min(options.exponent, 26), thrust)
+        sides = measure(case, options.repeats)
+        found = turns.told(case, sides, GOALS.get(what), items=case.n, what=what)
+        TABLE.print((what,), found)
+        del case
+        cupy.get_default_memory_pool().free_all_blocks()
+        return found
+
+    TABLE.fill([(what,) for what in options.only], measured, options, start, facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Sets of sorted items in which items may occur several times, as Thrust and C++ have them.
+
+An item that occurs m times in one and n times in the other is max(m, n) times in the union, min(m, n) times
+in the intersection, max(m - n, 0) times in the difference, and abs(m - n) times in the symmetric difference.
+Which of several equal items those are follows from one thing: whether as many as the other has are in front
+of an item.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from ..find import find_if
+from ..iterators import (
+    ConstantIterator,
+    CountingIterator,
+    PermutationIterator,
+    TransformIterator,
+    TransformOutputIterator,
+    ZipIterator,
+)
+from ..merges import merge
+from ..operators import Op
+from ..search import lower_bound
+from . import operators
+from .axes import INT64, constant
+from .calls import Operand, Work
+from .described import described
+from .items import Counted, selected, size_of
+from .rows import promoted
+from .values import cast
+
+_BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
+
+
+def _operands(work: Work, a: Operand, b: Operand, less: Op | None) -> tuple[Any, Any, Any]:
+    """Return the items of both as arrays of one dtype, and the comparison."""
+    for name, each in (("a", a), ("b", b)):
+        if each.ndim != 1:
+            raise ValueError(f"{name}: expected one dimension, got {each.ndim}")
+    if a.dtype.names is not None:
+        if less is None:
+            raise TypeError(f"less: expected a comparison of {structs.text(a.dtype)}, got None")
+        if structs.layout(a.dtype) != structs.layout(b.dtype):
+            raise TypeError(
+                f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}"
+            )
+        dtype = a.dtype
+    else:
+        dtype = promoted(a=a, b=b)
+    items = (work.kept(cast(each.items, dtype), each.size) for each in (a, b))
+    return *items, operators.less_of(dtype) if less is None else less
+
+
+def _place(s: Any) -> Any:
+    i, own, other = s
+    return other - own + i
+
+
+def _clipped(s: Any) -> Any:
+    return s[0] if s[0] < s[1] else s[1] - 1
+
+
+@operators.remembered
+def _is_beyond(less: Op) -> Any:
+    before = operators.within(less)
+
+    def beyond(s: Any) -> bool:
+        item, place, there, number = s
+        if place >= number:
+            return True
+        return True if before(item, there) else False  # noqa: SIM210 - of any type
+
+    return beyond
+
+
+def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: Any) -> Any:
+    """Return an iterator over whether as many as the other has are equal to an item and in front of it."""
+    if not number or not size:
+        return ConstantIterator(np.bool_(True))
+    dtype = _INT32 if size + number < 2**31 else INT64
+    ranks = []
+    for data, length in ((items, size), (others, number)):
+        ranks.append(found := work.temporary(size, dtype))
+        search = lower_bound(data, items, found, less, values_sorted=True)
+        work.run(search, data, length, items, size, found)
+    numbers = (cast(each, INT64) for each in ranks)
+    place = TransformIterator(ZipIterator(CountingIterator(np.int64(0)), *numbers), _place, INT64)
+    at = TransformIterator(ZipIterator(place, constant(number)), _clipped, INT64)
+    each = ZipIterator(items, place, PermutationIterator(others, at), constant(number))
+    return TransformIterator(each, _is_beyond(less), _BOOL)
+
+
+def _second_not(s: Any) -> Any:
+    return not s[1]
+
+
+def _kept(work: Work, items: Any, flags: Any, size: int, length: Any, holds: Any) -> Any:
+    wanted = size_of(length)
+    pairs = ZipIterator(items, flags)
+    out, count = selected(work, pairs, size, operators.first, items.dtype, holds, wanted)
+    found = work.cut([out], count, wanted)
+    return found[0] if wanted is None else Counted(*found)
+
+
+def _of_first(work: Work, a: Operand, b: Operand, less: Any, size: Any, holds: Any) -> Any:
+    first, second, less = _operands(work, a, b, less)
+    flags = _beyond(work, first, a.size, second, b.size, less)
+    return _kept(work, first, flags, a.size, size, holds)
+
+
+def _of_both(work: Work, a: Operand, b: Operand, less: Any, size: Any, is_union: bool) -> Any:
+    first, second, less = _operands(work, a, b, less)
+    number = a.size + b.size
+    one: Any = ConstantIterator(np.bool_(True))
+    if not is_union:
+        one = _beyond(work, first, a.size, second, b.size, less)
+    other = _beyond(work, second, b.size, first, a.size, less)
+    items, flags = work.temporary(number, first.dtype), work.temporary(number, _BOOL)
+    merging = merge(first, one, second, other, items, flags, less)
+    work.run(merging, first, one, a.size, second, other, b.size, items, flags)
+    return _kept(work, items, flags, number, size, operators.second)
+
+
+@described("a", "b", a="multiset", b="multiset", size="length")
+def set_union(
+    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return what is in one of two sorted arrays, sorted: an item as often as where it is most often.
+
+    Of equal items, those of `a` come first, and as many of the last of `b` as it has more.
+
+    >>> arrays.set_union(np.array([1, 2, 2]), np.array([2, 3, 3]))
+    array([1, 2, 2, 3, 3])
+    """
+    return _of_both(work, a, b, less, size, True)
+
+
+@described("a", "b", a="multiset", b="multiset", size="length")
+def set_intersection(
+    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return what is in both of two sorted arrays, sorted: an item as often as where it is least often.
+
+    Of equal items, these are the first of `a`.
+
+    >>> arrays.set_intersection(np.array([1, 2, 2]), np.array([2, 2, 2, 3]))
+    array([2, 2])
+    """
+    return _of_first(work, a, b, less, size, _second_not)
+
+
+@described("a", "b", a="multiset", b="multiset", size="length")
+def set_difference(
+    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return what is in the first of two sorted arrays more often than in the second, sorted.
+
+    Of equal items, these are the last of `a`, as many as it has more.
+
+    >>> arrays.set_difference(np.array([1, 2, 2]), np.array([2, 3]))
+    array([1, 2])
+    """
+    return _of_first(work, a, b, less, size, operators.second)
+
+
+@described("a", "b", a="multiset", b="multiset", size="length")
+def set_symmetric_difference(
+    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return what is in one of two sorted arrays more often than in the other, sorted.
+
+    Of equal items, these are the last of the array that has more, as many as it has more.
+
+    >>> arrays.set_symmetric_difference(np.array([1, 2, 2]), np.array([2, 3]))
+    array([1, 2, 3])
+    """
+    return _of_both(work, a, b, less, size, False)
+
+
+def _is_nowhere(place: Any) -> bool:
+    return place < 0  # type: ignore[no-any-return]
+
+
+def _itself(flag: Any) -> Any:
+    return flag
+
+
+@described("a", "b", a="multiset", b="multiset")
+def includes(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+    """Return whether each item of a sorted array is in another at least as often.
+
+    >>> bool(arrays.includes(np.array([1, 2, 2, 3]), np.array([2, 2])))
+    True
+    """
+    first, second, less = _operands(work, a, b, less)
+    flags = _beyond(work, second, b.size, first, a.size, less)
+    out = work.empty((), _BOOL)
+    written = TransformOutputIterator(out.items, _is_nowhere, INT64)
+    work.run(find_if(flags, written, _itself, none=-1), flags, written, b.size)
+    return out
