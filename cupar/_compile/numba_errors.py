@@ -190,6 +190,8 @@ def _no_implementation(match: re.Match[str]) -> str:
         return f"{given[0]} cannot be indexed: it is one item"
     if name == "setitem" and given:
         return _not_assigned(given)
+    if any(each == "None" or each.endswith(" or None") for each in given):
+        return f"a function that it calls returns {given[0]}: a `return` is missing there"
     return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,26 +95,28 @@ class Work:
 
     def _gathered(self, memory: View) -> Any:
         """Return a copy of a strided array in C's order."""
-        out = self.temporary(memory.size, memory.dtype)
-        self._gather_into(out, memory)
+        out, at = self.temporary(memory.size, memory.dtype), 0
+        for items, size in self.strided_parts(memory):
+            self.copy(items, out[at : at + size], size)
+            at += size
         return out
 
-    def _gather_into(self, out: Any, memory: View) -> None:
+    def strided_parts(self, memory: View) -> Iterable[tuple[Any, int]]:
+        """Yield the items of a strided array in C's order, to read or to write: iterators and their sizes."""
         size, itemsize = memory.size, memory.itemsize
         if not size:
             return
         steps = tuple(each // itemsize for each in memory.strides)
         shape, strides = collapsed(memory.shape, steps)
         if len(shape) > 4:
-            part = size // memory.shape[0]
             for i in range(memory.shape[0]):
-                self._gather_into(out[i * part : (i + 1) * part], memory[i])
+                yield from self.strided_parts(memory[i])
             return
         reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
         low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
         address = memory.address + low * itemsize
         flat = View(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
-        self.copy(strided(over("x", flat) + -low if low else flat, shape, strides), out, size)
+        yield strided(over("x", flat) + -low if low else flat, shape, strides), size
 
     def permuted(self, x: Operand, axes: tuple[int, ...]) -> Operand:
         """Return a copy with the axes in another order."""

@@ -88,6 +88,8 @@ def _segment_reduce(
     check_numbers("ids", ids, "biu")
     result, within = dtypes_of(x, dtype)
     known = operators.identity_of(op, within) if init is None else init
+    if init is None and known is not None:
+        known += 0  # 0.0 for -0.0, as segments without items have it as their result
     if known is None:
         raise TypeError(
             "init: expected the result of a segment without items, as the operator has no known identity, "
@@ -180,8 +182,7 @@ def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, s
         counted(work, cast(x.items, INT64) if x.dtype.kind == "b" else x.items, x.size, out.items, length)
     elif length and weights is not None:
         values = cast(weights.items, _FLOAT)
-        zero = np.full(1, -0.0) if x.size else np.zeros(1)
-        segments(work, values, x.items, x.size, out.items, length, OpKind.PLUS, zero)
+        segments(work, values, x.items, x.size, out.items, length, OpKind.PLUS, np.zeros(1))
     return out
 
 

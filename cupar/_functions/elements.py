@@ -92,16 +92,39 @@ def sequence(
     return _stored(work, found, (integer("size", size),), out)
 
 
+def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Any:
+    """Fill an array of any strides, or each array of a tuple with its own value."""
+    if isinstance(out, tuple):
+        if not isinstance(value, tuple) or len(value) != len(out):
+            raise TypeError(f"value: expected a tuple of {len(out)}, as `out` is one, got {value!r}")
+        pairs = enumerate(zip(out, value, strict=True))
+        return tuple(_filled(work, each, own, f"{name}[{i}]") for i, (each, own) in pairs)
+    found = libraries.of(name, out)
+    memory = found.memory(out)
+    if found.on_cpu != work.library.on_cpu:
+        raise TypeError(f"{name}: expected an array of the same kind as the first, got {type(out).__name__}")
+    item = initial("value", value, memory.dtype)[0]
+    if not (memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable):
+        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+    if isinstance(memory, np.ndarray):
+        memory[...] = item
+    else:
+        for items, size in work.strided_parts(memory):
+            work.copy(constant(item), items, size)
+    return Operand(out, memory, tuple(memory.shape))
+
+
 @described(out="filled")
 def fill(work: Work, out: Any, value: Any, /, *, stream: Any = None) -> Any:
     """Write one value to all items of an array, and return the array.
 
+    The array may have any strides. A tuple of arrays takes a tuple of values, and an array of structs one for
+    each field.
+
     >>> arrays.fill(np.empty(3, int), 7)
     array([7, 7, 7])
     """
-    memory = libraries.of("out", out).memory(out)
-    filling = constant(initial("value", value, memory.dtype)[0])
-    return _stored(work, filling, tuple(memory.shape), out)
+    return _filled(work, out, value)
 
 
 @described("x")
@@ -136,7 +159,7 @@ def for_each(
 @operators.remembered
 def _replaced(predicate: Op) -> Any:
     function = operators.within(predicate)
-    return lambda s: s[1] if function(s[0]) else s[0]
+    return lambda s: s[1] if np.bool_(function(s[0])) else s[0]
 
 
 def _replaced_one(s: Any) -> Any:
@@ -296,7 +319,17 @@ def adjacent_difference(
 
 
 @described("x", "indices")
-def gather(work: Work, x: Any, indices: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+def gather(
+    work: Work,
+    x: Any,
+    indices: Any,
+    /,
+    *,
+    out: Any = None,
+    num_items: int | None = None,
+    like: Any = None,
+    stream: Any = None,
+) -> Any:
     """Return the items at some places, of all items in C's order.
 
     >>> arrays.gather(np.array([3, 1, 4]), np.array([2, 0]))

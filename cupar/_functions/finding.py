@@ -165,17 +165,17 @@ def equal(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
 @operators.remembered
 def _ordered_differently(less: Op) -> Any:
     before = operators.within(less)
-    return lambda s: True if before(s[0], s[1]) else (True if before(s[1], s[0]) else False)  # noqa: SIM210
+    return lambda s: np.bool_(before(s[0], s[1])) or np.bool_(before(s[1], s[0]))
 
 
 @operators.remembered
 def _decided(less: Op) -> Any:
     before = operators.within(less)
 
-    def decided(s: Any) -> bool:
+    def decided(s: Any) -> Any:
         if s[0] < 0:
-            return s[3]  # type: ignore[no-any-return]
-        return True if before(s[1], s[2]) else False  # noqa: SIM210 - of any type
+            return s[3]
+        return np.bool_(before(s[1], s[2]))
 
     return decided
 
@@ -220,7 +220,7 @@ def _neighbours(x: Operand) -> tuple[Any, int]:
 @operators.remembered
 def _out_of_order(less: Op) -> Any:
     function = operators.within(less)
-    return lambda s: True if function(s[1], s[0]) else False  # noqa: SIM210 - of any type
+    return lambda s: np.bool_(function(s[1], s[0]))
 
 
 def _order(x: Operand, less: Op | None) -> Any:
@@ -265,10 +265,10 @@ def is_sorted_until(work: Work, x: Any, /, *, less: Op | None = None, stream: An
 def _begins_again(predicate: Op) -> Any:
     function = operators.within(predicate)
 
-    def begins(s: Any) -> bool:
-        if function(s[0]):
+    def begins(s: Any) -> Any:
+        if np.bool_(function(s[0])):
             return False
-        return True if function(s[1]) else False  # noqa: SIM210 - of any type
+        return np.bool_(function(s[1]))
 
     return begins
 
@@ -287,7 +287,7 @@ def is_partitioned(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) 
 @operators.remembered
 def _within_first(predicate: Op) -> Any:
     function = operators.within(predicate)
-    return lambda item, value: True if function(item) else False  # noqa: SIM210 - of any type
+    return lambda item, value: np.bool_(function(item))
 
 
 @described("x")

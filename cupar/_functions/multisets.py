@@ -68,11 +68,11 @@ def _clipped(s: Any) -> Any:
 def _is_beyond(less: Op) -> Any:
     before = operators.within(less)
 
-    def beyond(s: Any) -> bool:
+    def beyond(s: Any) -> Any:
         item, place, there, number = s
         if place >= number:
             return True
-        return True if before(item, there) else False  # noqa: SIM210 - of any type
+        return np.bool_(before(item, there))
 
     return beyond
 

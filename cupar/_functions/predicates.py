@@ -29,14 +29,14 @@ _NOWHERE = np.iinfo(np.int64).max
 @operators.remembered
 def _flag(predicate: Op) -> Any:
     function = operators.within(predicate)
-    return lambda item: True if function(item) else False  # noqa: SIM210 - of any type
+    return lambda item: np.bool_(function(item))  # which numba refuses to make of None
 
 
 @operators.remembered
 def unflagged(predicate: Op) -> Any:
     """Return a predicate that holds where another does not."""
     function = operators.within(predicate)
-    return lambda item: False if function(item) else True  # noqa: SIM211 - of any type
+    return lambda item: not np.bool_(function(item))
 
 
 def flags_of(x: Operand, predicate: Op, invert: bool = False) -> Operand:
@@ -135,6 +135,8 @@ def inner_product(
     /,
     *,
     init: Any = None,
+    num_items: int | None = None,
+    like: Any = None,
     stream: Any = None,
 ) -> Any:
     """Return what one operator combines of what another makes of pairs of items: the sum of products.

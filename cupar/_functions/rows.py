@@ -140,13 +140,14 @@ def reduced(
             raise ValueError(
                 "x: a reduction of no items has no result, as the operator has no known identity; give init"
             )
-        filling = init if init is not None else known if empty is None else empty
+        # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
+        filling = init if init is not None else known + 0 if empty is None else empty
         filled = ConstantIterator(initial("init", filling, result)[0])
         work.copy(filled, target.items, target.size)
         return target
     start = None if init is None else initial("init", init, within)
     if start is None and known is not None:
-        start = initial("init", known, within)
+        start = initial("init", known if mask is None else known + 0, within)
     if mask is not None or start is None or not structs.convertible(items.dtype, within):
         items = cast(items, within)
     if mask is not None:

@@ -57,6 +57,12 @@ def test_items_are_computed(lib):
     assert arrays.adjacent_difference(own, axis=1, out=own) is own
     same(lib.host(own), expected)
     same(lib.host(arrays.fill(own, 2)), np.full_like(X, 2))
+    whole, expected = target(lib, np.zeros((4, 6), np.float32)), np.zeros((4, 6), np.float32)
+    arrays.fill(whole[1:, ::2], 5)
+    expected[1:, ::2] = 5
+    same(lib.host(whole), expected)
+    both = arrays.fill((own, whole), (1, 3))
+    same(lib.host(both[1]), np.full_like(expected, 3))
     written = target(lib, np.zeros(8, np.int64))
 
     def act(i):
