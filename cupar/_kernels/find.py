@@ -46,7 +46,9 @@ def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
 
 
 def _default(spec: Specialisation) -> policies.Find:
-    return policies.FIND.get(spec.cc)
+    source = spec.arguments[0]
+    is_bytes = source.is_pointer and source.value.itemsize == 1
+    return policies.FIND.get(spec.cc, "bytes" if is_bytes else "")
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:

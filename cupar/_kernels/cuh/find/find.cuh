@@ -41,8 +41,9 @@ struct find_kernels {
     u64 done;    // blocks
   };
 
-  // Both return the place in a tile of a thread's first item that fits; without one, the tile's length. All
-  // items are there before the first is tested, and are tested without branches, from the last one on.
+  // Both return the place in a tile of a thread's first item that fits; without one, the tile's length. Items
+  // are there before the first is tested, and are tested without branches. Of vectors, which one has an item
+  // that fits is found first, and then which item, in memory: that is done once.
   static __device__ __forceinline__ int find_in_vectors(d_in_t in, cond_t& cond) {
     using held_t =
         cuda::std::conditional_t<is_array<d_in_t>, vector<d_in_v, items>, arrays_of_vector<d_in_t>>;
@@ -56,14 +57,14 @@ struct find_kernels {
         load_words<items>(held[r], own + r * threads * items);
       }
     }
-    int place = tile;
+    int row = rows;
 #pragma unroll
     for (int r = rows - 1; r >= 0; --r) {
-      const int first = (r * threads + static_cast<int>(threadIdx.x)) * items;
+      bool fits       = false;
       const auto test = [&](auto there) {
 #pragma unroll
-        for (int i = items - 1; i >= 0; --i) {
-          place = cond(there[i]) ? first + i : place;
+        for (int i = 0; i < items; ++i) {
+          fits |= static_cast<bool>(cond(there[i]));
         }
       };
       if constexpr (is_array<d_in_t>) {
@@ -71,8 +72,17 @@ struct find_kernels {
       } else {
         test(of_words(held[r], own + r * threads * items));
       }
+      row = fits ? r : row;
     }
-    return place;
+    if (row == rows) {
+      return tile;
+    }
+    int i = 0;
+#pragma unroll 1
+    while (i + 1 < items && !cond(own[row * threads * items + i])) {
+      ++i;
+    }
+    return (row * threads + static_cast<int>(threadIdx.x)) * items + i;
   }
 
   static __device__ __forceinline__ int find_in_items(d_in_t in, cond_t& cond) {
