@@ -86,8 +86,6 @@ def _sizes(spec: Specialisation) -> list[int]:
 
 
 def _default(spec: Specialisation) -> policies.Tile | None:
-    if spec.operators[0][1].kind is None:  # others take longer to link, the more items the longer
-        return None
     key, *items = _sizes(spec)
     return policies.MERGE_SORT.find(spec.cc, key, sum(items))
 

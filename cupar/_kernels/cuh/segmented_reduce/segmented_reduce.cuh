@@ -398,18 +398,22 @@ struct segmented_reduce_kernels {
     }
   }
 
-  // Combines the segments of a warp's groups of lanes in shared memory, if they lie beside each other and are
-  // not too long together. `its` is a lane's segment, and `first` the first lane's number.
+  // Combines segments of a warp's groups of lanes, from one group up to another, in shared memory, if they
+  // lie beside each other and are not too long together. `its` is a lane's segment, and `first` the first
+  // lane's number.
   template <class It>
   static __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& its, i64 first,
-                                                        int count, int log_lanes, const op_t& op,
+                                                        int begin, int end, int log_lanes, const op_t& op,
                                                         accum_t init) {
     if constexpr (is_array<It> && !is_ordered) {
       extern __shared__ uint4 stages[];
       log_lanes      = is_rows ? 0 : log_lanes;  // known when this is compiled
       const int lane = threadIdx.x % 32, group = lane >> log_lanes;
-      const i64 low = shuffle(its.begin, 0), high = shuffle(its.begin + its.length, (count - 1) << log_lanes);
-      const bool is_inside = its.length == 0 || (its.begin >= low && its.begin + its.length <= high);
+      const i64 low    = shuffle(its.begin, begin << log_lanes),
+                high   = shuffle(its.begin + its.length, (end - 1) << log_lanes);
+      const bool is_of = group >= begin && group < end;
+      const bool is_inside =
+          !is_of || its.length == 0 || (its.begin >= low && its.begin + its.length <= high);
       if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
         return false;
       }
@@ -435,7 +439,7 @@ struct segmented_reduce_kernels {
       }
       wait_for_copies();
       partial sum;
-      if (group < count) {
+      if (is_of) {
         combine_staged_share(sum, stage + (its.begin - low), static_cast<int>(its.length), lane, log_lanes,
                              op);
       }
@@ -443,7 +447,7 @@ struct segmented_reduce_kernels {
         __syncwarp();
         combine_lanes(sum, 1 << log_lanes, op);
       }
-      if (group < count && lane == group << log_lanes) {
+      if (is_of && lane == group << log_lanes) {
         finish(out, first + group, sum, op, init);
       }
       return true;
@@ -611,8 +615,33 @@ struct segmented_reduce_kernels {
       }
       const i64 left_over = num_segments - first;
       const int count     = left_over < 32 >> log_lanes ? static_cast<int>(left_over) : 32 >> log_lanes;
-      if (lanes <= staged_lanes && combine_staged(in, out, its, first, count, log_lanes, op, init)) {
-        return;
+      bool is_left        = index < num_segments;
+      if (lanes <= staged_lanes) {
+        // All of them; or halves, if these may fit.
+        int begin = 0, end = count;
+#pragma unroll 1
+        for (int turn = 0; turn < 3; ++turn) {
+          const bool is_done = combine_staged(in, out, its, first, begin, end, log_lanes, op, init);
+          const int group    = lane >> log_lanes;
+          is_left            = is_left && !(is_done && group >= begin && group < end);
+          if (turn == 0) {
+            if (is_done) {
+              return;
+            }
+            const i64 low = shuffle(its.begin, 0);
+            const i64 all = shuffle(its.begin + its.length, (count - 1) << log_lanes) - low;
+            if (is_rows || count == 1 || all < 0 || all > 2 * staged_items) {
+              break;
+            }
+          }
+          __syncwarp();  // the stage is read
+          begin = turn == 0 ? 0 : count / 2;
+          end   = turn == 0 ? count / 2 : count;
+        }
+        if (!__any_sync(~0u, is_left)) {
+          return;
+        }
+        its.length = is_left ? its.length : 0;
       }
 
       // What is much longer than what others of the warp may have is for all of its lanes, one by one.
@@ -621,7 +650,7 @@ struct segmented_reduce_kernels {
       partial sum;
       combine_group(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
                     op);
-      if (own == 0 && index < num_segments && !is_wide && !is_long) {
+      if (own == 0 && is_left && !is_wide && !is_long) {
         finish(out, index, sum, op, init);
       }
       for (unsigned wide = __ballot_sync(~0u, own == 0 && (is_wide || is_long)); wide != 0;
