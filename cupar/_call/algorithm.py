@@ -451,12 +451,8 @@ class Algorithm(Launchable):
             if not nbytes:
                 state.enqueue(read, 0, state.numbers, handle)
                 return
-            if (allocate := storage.allocator.get()) is not None:
-                _kept, address = allocate(nbytes)
-                state.enqueue(read, address, state.numbers, handle)
-                return
-            workspace = None
-            if nbytes <= storage.LARGEST_WORKSPACE:
+            workspace, allocate = None, storage.allocator.get()
+            if nbytes <= (storage.LARGEST_WORKSPACE if allocate is None else storage.LARGEST_BESIDE):
                 workspace = state.memory.workspace(handle, state.number) if handle else state.memory.default
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
@@ -466,6 +462,10 @@ class Algorithm(Launchable):
                         return
                 finally:
                     workspace.lock.release()
+            if allocate is not None:
+                _kept, address = allocate(nbytes)
+                state.enqueue(read, address, state.numbers, handle)
+                return
             with storage.temporary_storage(nbytes, handle) as address:
                 state.enqueue(read, address, state.numbers, handle)
         finally:

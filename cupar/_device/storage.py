@@ -24,6 +24,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 # The policy: which streams of a context keep a workspace, and how much of it.
 LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
+LARGEST_BESIDE = 1 << 16  # the same, beside another library's allocator
 _MOST_WORKSPACES = 64
 _MOST_BYTES = 1 << 28  # of all streams' workspaces but the default one's, and of retired blocks
 _USES_BEFORE_ONE_IS_KEPT = 3
@@ -176,7 +177,8 @@ def memory() -> Memory:
 # --- Allocations -----------------------------------------------------------------------------------------
 
 # Takes bytes, and returns an object that has device memory, and its address: another library's, in the order
-# of the stream of calls, in place of workspaces and of cupar's pool.
+# of the stream of calls, in place of cupar's pool; and of workspaces beyond `LARGEST_BESIDE` bytes, as these
+# take no time.
 allocator: ContextVar[Callable[[int], tuple[Any, int]] | None] = ContextVar("cupar_allocator", default=None)
 
 

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 
 # Rows up to this length are scanned in the kernel that has what is around them, too: inductor's scans have a
-# program for each row, which read and write less, and one launch is left of three.
-LONGEST_FUSED = 4096
-# But large ones with nothing around them are quicker by cupar's kernels.
-_LARGE = 1 << 20
+# program for each row, which read and write less, and one launch is left of three. Of many rows, these may be
+# longer.
+LONGEST_FUSED, LONGEST_OF_MANY, _MANY = 8192, 1 << 16, 512
+# But large ones with nothing around them are quicker by cupar's kernels, if rows are longer than a block has
+# threads.
+_LARGE, _BLOCK = 1 << 20, 1024
 
 _waiting: list[tuple[Any, str, Callable[..., Any] | None]] = []
 
@@ -151,10 +153,12 @@ def _scan(tensors: Sequence[Any], dim: int) -> Any:
     like, known = tensors[0], V.graph.sizevars
     size, dtype, device = like.get_size(), like.get_dtype(), like.get_device()
     dim %= len(size)
+    rows = math.prod([*size[:dim], *size[dim + 1 :]])
+    longest = LONGEST_OF_MANY if known.statically_known_geq(rows, _MANY) else LONGEST_FUSED
     if (
         device.type != "cuda"
         or dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-        or not known.statically_known_leq(size[dim], LONGEST_FUSED)
+        or not known.statically_known_leq(size[dim], longest)
         or not known.statically_known_geq(size[dim], 1)
     ):
         return None
@@ -164,7 +168,9 @@ def _scan(tensors: Sequence[Any], dim: int) -> Any:
         isinstance(each.data, ir.StorageBox) and isinstance(each.data.data, ir.Buffer) for each in tensors
     )
     is_alone = is_read and all(each.op == "output" for each in users)
-    if is_alone and not known.statically_known_lt(math.prod(size), _LARGE):
+    if is_alone and not (
+        known.statically_known_lt(rows * size[dim], _LARGE) or known.statically_known_leq(size[dim], _BLOCK)
+    ):
         return None
     wide = torch.float32 if dtype.itemsize == 2 else dtype
 

@@ -210,14 +210,19 @@ def test_another_library_may_allocate(library):
         alive.add(kept)
         return kept, 1 << 20
 
+    algorithm = SimpleNamespace(_take=lambda stream: (state, []))
     token = storage.allocator.set(allocated)
     try:
-        Algorithm._run(SimpleNamespace(_take=lambda stream: (state, [])), 7, ())
+        Algorithm._run(algorithm, 7, ())
+        assert enqueued == [(1 << 20, 7, 1)]
+        assert not alive
+        assert not library.memory
+        mine = used(7, 4096)
+        state.memory, state.number, state.nbytes = context().part(storage.Memory), 70, 4096
+        Algorithm._run(algorithm, 7, ())  # which takes no time
+        assert enqueued[1:] == [(mine.address, 7, 0)]
     finally:
         storage.allocator.reset(token)
-    assert enqueued == [(1 << 20, 7, 1)]
-    assert not alive
-    assert not library.asked
 
 
 # --- Bounds ----------------------------------------------------------------------------------------------

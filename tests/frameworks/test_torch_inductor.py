@@ -64,7 +64,8 @@ def test_short_rows_are_fused(dtype):
 
 
 def test_others_are_called():
-    assert CALLED in lowered(layer, (8, 5000), (8, 5000))
+    assert CALLED in lowered(layer, (8, 9000), (8, 9000))
+    assert CALLED not in lowered(layer, (600, 9000), (600, 9000))
     assert CALLED in lowered(layer, (8, 128), (8, 128), device="cpu")
     assert CALLED in lowered(layer, (8, 0), (8, 0))
     assert lowered(ct.sort, (7,)) == {"torch.ops.cupar.sort_called"}
@@ -75,6 +76,7 @@ def test_large_ones_with_nothing_around_them_are_called():
     large = (4096, 4096)
     assert lowered(ct.linear_recurrence, large, large) == {CALLED}
     assert lowered(ct.linear_recurrence, (9, 9), (9, 9)) == {"scan"}
+    assert lowered(ct.linear_recurrence, (4096, 1000), (4096, 1000)) == {"scan"}
     assert "scan" in lowered(layer, large, large)
     backward = lowered(gradient, large, large, large[:1], large)
     assert backward == {"torch.ops.cupar.linear_recurrence_backward_called"}
