@@ -15,7 +15,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-# The one list of what is public: names by the file that has them.
+# The one list of public names, by the file that has them.
 _NAMES = {
     "_ahead.preload": "preload",
     "_ahead.record": "RecordError Recording record",
@@ -221,7 +221,7 @@ def _meant(family: str) -> str:
 
 
 class _Family(ModuleType):
-    """A file that has the name of what it does, so that a call of it can be told what is meant."""
+    """A file with the name of its function, so that calling the module names the function."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         raise TypeError(f"{self.__name__} is a module; {_meant(self.__name__.rpartition('.')[2])}")

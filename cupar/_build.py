@@ -56,7 +56,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])
 
 
-LINK = "link"  # in place of a parameter: what is linked beside operators
+LINK = "link"  # in place of a parameter: code linked beside operators
 
 
 def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[Code]]:
@@ -149,7 +149,7 @@ def kernel(spec: Specialisation, links: Sequence[Code], seconds: Seconds) -> tup
 def kernel_parts(
     spec: Specialisation, made: python_kernel.Compiled, links: Sequence[Code]
 ) -> tuple[list[Code], list[str]]:
-    """Return what is linked to a kernel of the user's, and the linker's options."""
+    """Return the code linked to a kernel of the user's, and the linker's options."""
     registers = spec.option("max_registers")
     options = [*toolchain.PLAIN_LINK_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
     options += ["-lineinfo"] * bool(spec.option("lineinfo"))

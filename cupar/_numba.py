@@ -17,7 +17,7 @@ import numpy as np
 
 from . import structs
 
-# Where each name is: a module, or a module and what is in it.
+# Where each name is: a module, or a module and a name in it.
 _PLACES: Final = {
     "AbstractTemplate": "numba.cuda.typing.templates:AbstractTemplate",
     "CUDACABICallConv": "numba.cuda.core.callconv:CUDACABICallConv",
@@ -106,7 +106,7 @@ def is_imported(module: str) -> bool:
 
 
 def attribute(module: str, name: str) -> Any:
-    """Return what is in a module of numba-cuda's, which is imported for that; raise AttributeError."""
+    """Import a module of numba-cuda, and return an object in it; raise AttributeError."""
     return getattr(_module(module), name)
 
 
@@ -246,7 +246,7 @@ def compile_device(function: Any, text: str) -> None:
 def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, bool, tuple[Any, ...]]:
     """Return what ``cuda.declare_device`` was told.
 
-    That is symbol, result, arguments, ABI, whether it waits for the grid, and what is linked.
+    That is symbol, result, arguments, ABI, whether it waits for the grid, and linked code.
     """
     c_abi = _module("numba.cuda.core.callconv").CUDACABICallConv
     cuda_target = _module("numba.cuda.descriptor").cuda_target

@@ -1,4 +1,4 @@
-"""The user's handle on the cache: what it did, what is in it, and how to check, empty and carry it."""
+"""The user's handle on the cache: its statistics and entries, and how to check, empty and carry it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def usage() -> Usage:
 
 
 def entries(path: str | os.PathLike[str] | None = None) -> Iterator[Info]:
-    """Yield what is in the cache, in no particular order: an `Info` for each entry.
+    """Yield the entries of the cache, in no particular order: an `Info` for each.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class Report:
     checked : int
         Number of entries.
     faults : tuple of (str, str)
-        Key, or the path of what concerns more than one entry, and what is wrong.
+        Key, or the path of a file that concerns more than one entry, and the fault.
     """
 
     checked: int
@@ -208,7 +208,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
         A bundle, or another cache's directory; by default the user's directory. A bundle's signatures are
         checked if ``CUPAR_SIGNING_KEY`` is set.
     repair : bool, optional
-        Remove what is damaged from the user's directory.
+        Remove damaged entries from the user's directory.
 
     Raises
     ------
@@ -417,7 +417,7 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
         if entry is None:
             refused += 1
         elif _is_portable(entry):
-            own.discard(key)  # what is damaged
+            own.discard(key)  # a damaged one
             own.store(key, entry)
             copied.add(key)
     # Now, since those that come last may have taken the place of the others.

@@ -169,7 +169,7 @@ class Jitted:
         self._made: Any = None
 
     def _numbas(self) -> Any:
-        """Return numba.cuda's own, for what is done to it from Python."""
+        """Return numba.cuda's own, for use from Python."""
         if self._made is None:
             self._made = _numba.cuda.jit(**self.targetoptions)(self.py_func)
         return self._made

@@ -11,7 +11,7 @@
 ...     stream.synchronize()
 ...     print(h_out)
 
-A node says what is to be done and after which other nodes; it belongs to no graph, and needs no GPU. `Graph`
+A node is one operation, and names the nodes before it; it belongs to no graph, and needs no GPU. `Graph`
 makes one of cuda.core's graphs of them; it has the ``cuda.core.graph.GraphDefinition`` and the executable
 ``cuda.core.graph.Graph`` as attributes.
 

@@ -322,7 +322,7 @@ class Kernel(Dispatcher):
         return LaunchSite(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Stream = None, sharedmem: int = 0) -> Launcher:
-        """Return what launches it with at least so many threads, in blocks that make the most of the card.
+        """Return its launch with at least `ntasks` threads, in blocks that make the most of the card.
 
         Parameters
         ----------
@@ -357,7 +357,7 @@ class Kernel(Dispatcher):
         shared: int = 0,
         cluster: Any = None,
     ) -> BoundKernel:
-        """Bind a launch with all that it is given: what is left is to enqueue it.
+        """Bind a launch with all of its arguments: a call only enqueues.
 
         Parameters
         ----------

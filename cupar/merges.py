@@ -100,7 +100,7 @@ def merge(
         one that both ranges are sorted by. None: ``<``.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -117,7 +117,7 @@ def three_way_partition(
         Predicates of one item.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def select(
         A predicate of one item.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -67,7 +67,7 @@ def exclusive_scan(
         array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def inclusive_scan(
         dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

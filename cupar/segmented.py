@@ -81,7 +81,7 @@ class SegmentedReduce(
             short ones launch less. The result is right also if one has more.
         segment_size : int, optional
             Without offsets, how many items each segment has: segment i is row i
-            of so many. By default the length of the last axis of `d_in`, if it
+            of this length. By default the length of the last axis of `d_in`, if it
             has several.
         """
         offsets = start_offsets_in, end_offsets_in
@@ -138,7 +138,7 @@ def segmented_reduce(
         the initial value before them, in any grouping.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -230,7 +230,7 @@ class SegmentedSort(
             As in `Algorithm`.
         segment_size : int, optional
             Without offsets, how many items each segment has: segment i is row i
-            of so many. By default the length of the last axis of `d_in_keys`,
+            of this length. By default the length of the last axis of `d_in_keys`,
             if it has several.
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
@@ -328,7 +328,7 @@ def segmented_sort(
         strict weak order.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

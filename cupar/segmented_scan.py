@@ -70,7 +70,7 @@ class SegmentedScan(
             short ones launch less. The result is right also if one has more.
         segment_size : int, optional
             Without offsets, how many items each segment has: segment i is row i
-            of so many. By default the length of the last axis of `d_in`, if it
+            of this length. By default the length of the last axis of `d_in`, if it
             has several.
         """
         offsets = start_offsets_in, end_offsets_in
@@ -133,7 +133,7 @@ def inclusive_segmented_scan(
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def exclusive_segmented_scan(
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -103,7 +103,7 @@ def merge_sort(
         Whether its first key goes before its second: a strict weak order.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def radix_sort(
         By default the smallest come first.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

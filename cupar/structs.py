@@ -218,7 +218,7 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
 
 
 def _is_of_class(hint: Any) -> bool:
-    """Whether what is annotated is an attribute of the class, and no field."""
+    """Whether an annotation is that of an attribute of the class, not of a field."""
     return hint is ClassVar or get_origin(hint) is ClassVar
 
 

@@ -39,7 +39,7 @@ class TopK(
         k: int | None = None,
         stream: Stream = None,
     ) -> None:
-        """Find the first k of so many keys, with their values if it has any.
+        """Find the first k of `num_items` keys, with their values if it has any.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ def top_k(
         By default the largest come first.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -198,7 +198,7 @@ class SegmentedTopK(
             As in `Algorithm`.
         segment_size : int, optional
             Without offsets, how many items each segment has: segment i is row i
-            of so many. By default the length of the last axis of `d_in_keys`,
+            of this length. By default the length of the last axis of `d_in_keys`,
             if it has several.
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
@@ -272,7 +272,7 @@ def segmented_top_k(
         By default the largest come first.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

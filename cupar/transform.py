@@ -81,7 +81,7 @@ def unary_transform(
         An operator on one value of `d_in`'s dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def binary_transform(
         An operator on a value of `d_in1`'s dtype and one of `d_in2`'s.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists what is raised.
+        operators call: see `Algorithm`, which also lists exceptions.
 
     Returns
     -------

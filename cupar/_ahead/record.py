@@ -203,7 +203,7 @@ class Recorder:
                 os.close(file)
         except OSError as error:
             why = error.strerror or str(error)
-            warn_once(("record", self._path), f"{self._path}: what is asked is not recorded: {why}")
+            warn_once(("record", self._path), f"{self._path}: requests are not recorded: {why}")
 
 
 # --- Reading -------------------------------------------------------------------------------------------

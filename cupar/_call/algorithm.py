@@ -260,7 +260,7 @@ class Launchable:
 
     @brief
     def bind(self, *arguments: Any, stream: Stream = None, **named: Any) -> Bound:
-        """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
+        """Bind arrays, sizes, initial value, stream and temporary storage: a call only enqueues.
 
         Parameters
         ----------

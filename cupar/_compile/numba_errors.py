@@ -340,6 +340,6 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         "a member of {one} is not converted to {other}: take its `value`",
     ),
     (r"Cannot cast (?P<one>[^\n]*?) to (?P<other>\w+): %", "it gives {one}, expected a {other}"),
-    (r"(?:tuple )?index out of range", "an index is out of range: there are not so many items or fields"),
+    (r"(?:tuple )?index out of range", "an index is out of range: there are fewer items or fields"),
     (r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", "module {module} has no {name!r}"),
 )

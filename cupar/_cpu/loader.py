@@ -28,7 +28,7 @@ _READ_AND_EXECUTE = 1 | 4  # PROT_READ, PROT_EXEC
 
 
 class UnsupportedError(ValueError):
-    """An object that this does not load; the message says what is in it."""
+    """An object file that this cannot load; the message says why."""
 
 
 class _Section(NamedTuple):

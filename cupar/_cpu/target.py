@@ -73,12 +73,12 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
         ll_module.data_layout = self._codegen._data_layout
 
     def finalize(self) -> None:
-        """Leave what is called until `optimize`."""
+        """Postpone optimisation of called functions until `optimize`."""
         self._raise_if_finalized()
         self._finalized = True
 
     def _get_module_for_linking(self) -> Any:
-        """Return the functions as what is left out once it is inlined; nothing else uses them."""
+        """Mark the functions as internal: they are dropped once they are inlined."""
         self._ensure_finalized()
         for each in self._final_module.functions:
             if not each.is_declaration and each.linkage == Linkage.external:

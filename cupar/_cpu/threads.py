@@ -1,4 +1,4 @@
-"""Several threads for one call: each takes the next part until there is none.
+"""Several threads for one call: each takes the next part until all are taken.
 
 An executor of the standard library refuses work as soon as the interpreter ends, while threads that outlive
 the main one and ``atexit`` functions still make calls. And an interrupt that arrives while it is handed work

@@ -38,7 +38,7 @@ def interned(kind: type[K], name: str, **known: Any) -> K:
     return found
 
 
-# Modules whose code is in numba's cache, or decides what is: `own_code` hashes them.
+# Modules whose code is in numba's cache, or determines its content: `own_code` hashes them.
 _HOST = (
     *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "launches"),
     *("native", "plans", "portable", "problems", "view_types"),

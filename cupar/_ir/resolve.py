@@ -178,7 +178,7 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
         if code.co_flags & 0x04:  # *args
             high = arity
     else:
-        return  # its fingerprint or numba says what is wrong
+        return  # its fingerprint or numba reports the error
     if not low <= arity <= high:
         from .._base.causes import place
 

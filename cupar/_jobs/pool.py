@@ -146,7 +146,7 @@ class Crew:
     def _with_helper(self, ask: Callable[[Helper], T]) -> T:
         with self._pool.seat() as helper:
             if helper is None:
-                raise AbandonedError("not built, as nobody waits for it")
+                raise AbandonedError("not built, as no caller waits for it")
             return ask(helper)
 
     def drop(self) -> None:

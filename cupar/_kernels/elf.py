@@ -14,7 +14,7 @@ _MAX_THREADS = 0x05  # EIATTR_MAX_THREADS
 _SIZED = 4  # EIFMT_SVAL: the two bytes behind the attribute say how many follow
 
 
-NOT_ELF = (struct.error, IndexError, OverflowError, ValueError)  # what is raised of what is no ELF file
+NOT_ELF = (struct.error, IndexError, OverflowError, ValueError)  # raised for bytes that are no ELF file
 
 
 class Resources(NamedTuple):

@@ -113,7 +113,7 @@ def u64(name: str | int) -> Number:
 class Launch:
     """A launch of one kernel.
 
-    From compute capability 9.0 on, its blocks may be there before what is ahead of it in the stream has
+    From compute capability 9.0 on, its blocks may be resident before the work ahead of it in the stream has
     ended (programmatic dependent launch): the kernel itself waits for that.
     """
 

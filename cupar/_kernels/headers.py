@@ -21,7 +21,7 @@ def digest(family_source: str) -> str:
 def own(text: str) -> list[tuple[str, bytes]]:
     """Return cupar's own files that the C++ of kernels includes, by name.
 
-    NVRTC is given them in memory: so what is compiled is what is hashed, and cupar may be in a zip.
+    NVRTC is given them in memory: so compiled and hashed text are the same, and cupar may be in a zip.
     """
     return _files(_names(text, '""'))
 

@@ -156,7 +156,7 @@ class SegmentedSort(NamedTuple):
 SEGMENTED_SORT = Table(
     Measured(_H200, _DATE, "words of 4 bytes", {(EVERY, 4): SegmentedSort(256, 32, 2, 128, 512, 16)}),
     Measured(
-        *(_H200, _DATE, "team_items; the rest by what is short: registers, then shared memory"),
+        *(_H200, _DATE, "team_items; the rest by the scarce resource: registers, then shared memory"),
         {
             (EVERY, 8): SegmentedSort(256, 16, 2, 128, 512, 16),
             (EVERY, 16): SegmentedSort(128, 16, 1, 128, 512, 16),
@@ -201,7 +201,7 @@ COMPACT: Table[Compact] = Table(
 
 
 class Runs(NamedTuple):
-    """Of what is done by runs of keys, as in ``runs/runs.cuh``."""
+    """Of algorithms on runs of keys, as in ``runs/runs.cuh``."""
 
     threads: int
     items: int  # of each thread in a tile: an odd number

@@ -76,7 +76,7 @@ def ways(passes: int, is_overwritten: bool) -> list[tuple[str, str]]:
 
 @helper
 def _way(number: int, passes: int, is_overwritten: bool) -> int:
-    """Return which of `_WAYS` a pass goes, by its place among so many: as in `ways`."""
+    """Return which of `_WAYS` a pass goes, by its number among all passes: as in `ways`."""
     if is_overwritten:
         return 4 if number % 2 else 0
     is_to_output = (passes - number) % 2 == 1
@@ -176,7 +176,7 @@ def _all_digits(passes: int, between: Callable[[str, str], tuple[Value | Storage
 
 
 class _Digits(NamedTuple):
-    """How digits are counted and sorted, with offsets of so many bytes."""
+    """How digits are counted and sorted, with offsets of 4 or 8 bytes."""
 
     tile: int
     count_tile: int

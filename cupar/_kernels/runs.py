@@ -1,4 +1,4 @@
-"""Plans of what is done by runs of equal keys: one block, or a grid that stays and takes tiles."""
+"""Plans of algorithms on runs of equal keys: one block, or a grid that stays and takes tiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK_TILES = 1  # that one block takes
 # --- Policies --------------------------------------------------------------------------------------------
 
 _TILE_BYTES = {True: 18432, False: 12288}  # with bulk copies, or without
-_RESIDENT = {8: 4, 16: 3}  # by the most bytes of an item: so many blocks need few registers, and get them
+_RESIDENT = {8: 4, 16: 3}  # blocks by the most bytes of an item: they need few registers, and get them
 _MOST_ITEMS = 15  # of a thread: an odd number
 
 

@@ -96,7 +96,7 @@ _LOOKING_AHEAD_STAGED = {
 
 _MOST_STAGES = 8  # whose shared memory the source tells
 _AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has scans look ahead
-_MOST_BYTES = 32  # of what is scanned, and of the arrays' items: of more, too few fit into a slot
+_MOST_BYTES = 32  # of accumulators and of the arrays' items: of larger ones, too few fit into a slot
 
 
 def array_bytes(spec: Specialisation) -> int:
@@ -166,7 +166,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 @helper
 def staged_words(tiles: int, known_size: int) -> int:
-    """Return the words of 16 bytes for a counter, and for what so many tiles publish."""
+    """Return the words of 16 bytes for a counter, and for the states that tiles publish."""
     return 1 + -(-(tiles * known_size) // 16)
 
 

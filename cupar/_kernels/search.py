@@ -90,7 +90,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
 
 
 def _fits(spec: Specialisation, policy: policies.Search) -> bool:
-    # What a thread keeps for all of its values has to fit into registers that so many blocks leave it.
+    # A thread's state for all of its values has to fit into the registers that this many blocks leave it.
     is_small = (
         policy.tile_threads * policy.tile_blocks <= 1024 and policy.tree_threads * policy.tree_blocks <= 2048
     )

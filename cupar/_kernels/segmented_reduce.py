@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _BATCH = 32  # segments of a warp at most: each lane has one then
-_UNKNOWN_BATCH = 8  # where nobody knows how long they are
+_UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17

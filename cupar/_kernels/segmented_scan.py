@@ -38,11 +38,11 @@ _NO_OUTPUTS = "using start_offsets_out_t = cupar::no_offsets;"
 
 _BATCH = 32  # segments of a warp at most, unless they are rows
 _LONG_BATCH = 4  # where most are for blocks
-_UNKNOWN_BATCH = 8  # where nobody knows how long they are
+_UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _FEW = 8  # segments for each multiprocessor: if there are no more, blocks take those of more than two tiles
 _SPARE = 64  # segments in the queue, beside those that there is room for in the input
-_UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items there are
+_UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if the number of items is unknown
 _UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
@@ -133,7 +133,7 @@ def _staged(spec: Specialisation) -> policies.Staged | None:
     return staged_policy(spec) if is_tuple and not _offsets(spec) else None
 
 
-_MOST_BYTES = 16  # of what is scanned, in rows that blocks have
+_MOST_BYTES = 16  # of accumulators, in rows that blocks have
 _MOST_ITEMS = 16  # of a lane
 
 

@@ -75,7 +75,7 @@ def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
 
 
 def check_size(spec: Specialisation, columns: Sequence[Argument], nbytes: int) -> None:
-    """Raise BuildError if so many bytes, of an item of each column, are more than tiles can be made of."""
+    """Raise BuildError if items of all columns have more bytes than tiles can be made of."""
     if nbytes > _MOST_BYTES:
         names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
         raise BuildError(

@@ -62,7 +62,7 @@ class Tunable(Generic[P]):
 
     def of(self, spec: Specialisation) -> P | None:
         """Return the policy that a specialisation's kernels are made with, None for CUB's."""
-        if spec.option("tier") == "quick":  # kernels whose policy nobody tunes
+        if spec.option("tier") == "quick":  # kernels whose policy is not tuned
             return None
         return self._found(spec)
 
@@ -87,7 +87,7 @@ class Tunable(Generic[P]):
             raise ValueError(f"policy: expected {fields}, got {text!r}") from None
 
     def made(self, *values: int, **named: int) -> P:
-        """Return a policy of so many integers."""
+        """Return a policy of some integers."""
         make: Callable[..., P] = self.policy
         return make(*values, **named)
 

@@ -28,7 +28,7 @@ def scalar(name: str, value: Any) -> Any:
 
 @twin
 def level(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a level as an int or a float; raise if it is none of `dtype`."""
+    """Return a level as an int or a float; raise if `dtype` cannot hold it."""
     number = scalar(name, value)
     if isinstance(number, int) and number.bit_length() > 1024:
         raise ValueError(f"{name}: {dtype} cannot hold an integer of {number.bit_length()} bits")

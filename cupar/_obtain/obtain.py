@@ -1,7 +1,7 @@
 """From a specialisation to an algorithm object: from memory, else from the cache, else built.
 
 All factories end with `obtain`. It makes the specialisation, and calls `answer`, by way of an observer if
-there is one. `answer` asks the table in memory, and `produce.produce` for what is not in it.
+there is one. `answer` looks into the table in memory, and otherwise calls `produce.produce`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _SECONDS = 300.0  # that a helper may take for a link, which usually takes 2
 
 templates: Memory[list[bytes]] = Memory(maxsize=32)
 
-Operators = dict[str, "list[bytes | Linkable]"]  # what is linked, by parameter
+Operators = dict[str, "list[bytes | Linkable]"]  # linked code, by parameter
 # Makes a build of a specialisation, and adds seconds by stage to a dict; returns the serialised build, the
 # size of its cubin, and the origin: "linked" or "built".
 Make = Callable[[Specialisation, dict[str, float]], tuple[bytes, int, str]]

@@ -103,7 +103,7 @@ class Disk(Layer):
         warn_once(
             ("not private", self.path),
             f"cupar does not use its cache in {self.path}: {path} {error.why}, so that others could place "
-            f"code in it. {mend} Until then what is in it is not used.",
+            f"code in it. {mend} Until then its content is not used.",
         )
 
     def _warn_refused(self, error: OSError) -> None:

@@ -35,7 +35,7 @@ _MAGIC: Final = b"CUPARALG"
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BUILD: Final = ("algorithm", "key", "cubin_size", "tier")
 _SAME: Final = ("kind", "fingerprint", "state_size", "captures")  # of operators that do the same
-# Nothing else is made of what is read. Linked code is not, as no algorithm here has any.
+# Nothing else is made from a blob. Linked code is not, as no algorithm here has any.
 _CLASSES: Final[dict[str, Any]] = {
     each.__name__: each
     for each in (Specialisation, Operator, Capture, nodes.Argument, *vars(nodes).values())

@@ -22,7 +22,7 @@ _NO_VALUE = (
 
 
 class _Interface(dict[str, Any]):
-    """All but where the data is, which nobody may ask."""
+    """All but the address of the data, which is undefined."""
 
     def __missing__(self, key: str) -> Any:
         if key == "data":

@@ -83,7 +83,7 @@ class ShuffleIterator(iterators.ShuffleIterator, _Iterator):
 
 
 class TransformIterator(_Iterator):
-    """Applies an operator to what is read or, with ``is_input=False``, to what is written.
+    """Applies an operator to items read or, with ``is_input=False``, to items written.
 
     See `cupar.TransformIterator` and `cupar.TransformOutputIterator`.
     """
@@ -99,7 +99,7 @@ class TransformIterator(_Iterator):
 
 
 class TransformOutputIterator(TransformIterator):
-    """Applies an operator to what is written; see `cupar.TransformOutputIterator`."""
+    """Applies an operator to items written; see `cupar.TransformOutputIterator`."""
 
     def __init__(self, underlying: Any, transform_op: Op, output_value_type: Any = None) -> None:
         super().__init__(underlying, transform_op, output_value_type, is_input=False)

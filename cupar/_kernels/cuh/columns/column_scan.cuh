@@ -88,7 +88,7 @@ struct column_scan_kernels {
     }
   };
 
-  // Waits for what so many tiles publish of a column, from one on. All that is lacking is loaded at once.
+  // Waits for the states of a number of tiles of a column. All that is lacking is loaded at once.
   static __device__ __forceinline__ void wait_for(accum_t* value, const known_t* of_tiles, int width,
                                                   int count) {
     unsigned lacking = (1u << count) - 1;
@@ -270,7 +270,7 @@ struct column_scan_kernels {
 
   struct cupar_column_scan_init : zero<u64> {};
 
-  // Kernels that are left out are launched by nobody; a graph is made for them, too.
+  // Kernels that are left out are never launched; a graph is made for them, too.
   static constexpr auto properties =
       properties_of(Traits::policy_threads, tall_warps > 0 ? 32 * tall_warps : 32,
                     tall_warps > 0 ? tall_rows : 0, split_warps > 0 ? 32 * split_warps : 32,

@@ -31,7 +31,7 @@ struct column_shape {
   }
 };
 
-// Rows of so many bytes in a thread's registers: there is one at least.
+// Rows, of items of a size, in a thread's registers: there is one at least.
 template <class T, class Accum>
 constexpr int rows_of(int bytes) {
   const int each = sizeof(T) > sizeof(Accum) ? sizeof(T) : sizeof(Accum);

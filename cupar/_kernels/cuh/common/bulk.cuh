@@ -23,7 +23,7 @@ struct barrier {
 
   __device__ __forceinline__ void arrive() { cuda::ptx::mbarrier_arrive(&state); }
 
-  // Arrives, and has the phase last until so many bytes of bulk copies are there.
+  // Arrives, and has the phase last until this many bytes of bulk copies have arrived.
   __device__ __forceinline__ void arrive_expecting(unsigned bytes) {
     cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta,
                                          cuda::ptx::space_shared, &state, bytes);

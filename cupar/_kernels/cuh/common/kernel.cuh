@@ -1,4 +1,4 @@
-// Kernels: how a family declares them, and how each waits for what is ahead of it in its stream.
+// Kernels: how a family declares them, and how each waits for the work ahead of it in its stream.
 //
 // A family is a class template of a traits struct, and each of its kernels a struct in it: `run` is what its
 // threads do. The source of a build has an `extern "C"` entry for each kernel that is launched, of the same
@@ -39,9 +39,9 @@ constexpr fact_list<sizeof...(Values)> properties_of(Values... values) {
   return {{static_cast<int>(values)...}};
 }
 
-// From compute capability 9.0 on, each kernel may be resident before what is ahead of it in its stream has
+// From compute capability 9.0 on, each kernel may be resident before the work ahead of it in its stream has
 // ended (programmatic dependent launch). So all of its threads wait for that first, before they read or write
-// anything, and then let what is behind it become resident in turn.
+// anything, and then let the next become resident in turn.
 __device__ __forceinline__ void wait_for_stream() {
   _CCCL_PDL_GRID_DEPENDENCY_SYNC();
 }

@@ -1,7 +1,7 @@
 // What comes before a tile of a scan, found by adding up what tiles before it published.
 //
 // A block keeps what all tiles up to one reduce to, and adds those up to its next tile: each tile publishes
-// what it reduces to by itself, so nobody waits for what comes before another's tile. Tiles are combined in
+// what it reduces to by itself, so none waits for the tiles before another's. Tiles are combined in
 // the same order whatever the timing: groups of 128 from left to right, or of 32 if values are large; those
 // of a group as a tree.
 //
@@ -61,7 +61,7 @@ struct lookahead {
     return i / each * group + static_cast<int>(threadIdx.x % 32) * each + i % each;
   }
 
-  // Waits for what so many tiles publish. All that is lacking is loaded at once.
+  // Waits for the states of a number of tiles. All that is lacking is loaded at once.
   static __device__ __forceinline__ void read(V* value, const known* of_tiles, int count) {
     unsigned lacking = 0;
 #pragma unroll

@@ -71,7 +71,7 @@ struct input_iterator {
   __device__ __forceinline__ friend input_iterator operator-(input_iterator it, i64 n) { return it -= n; }
 };
 
-// An output iterator: what is assigned to its items goes to the node's `write(const void*)`.
+// An output iterator: values assigned to its items go to the node's `write(const void*)`.
 template <class Node, class T>
 struct output_iterator {
   struct item {

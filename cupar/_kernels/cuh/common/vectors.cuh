@@ -48,7 +48,7 @@ constexpr int vector_items() {
   return largest > 0 && are_words ? widest / largest : 1;
 }
 
-// Whether vectors of so many items are made of words of each array.
+// Whether vectors of `items` items are made of words of each array.
 template <int items, class It>
 constexpr bool has_words = is_word<items * arrays_of<It>::widest>;
 

@@ -25,7 +25,7 @@ __device__ __forceinline__ T exchange_words(const T& value, Exchange exchange) {
   }
 }
 
-// The value of the lane so many lanes below, or above; of those that have none, the lane's own.
+// The value of the lane `lanes` below, or above; lanes without one get their own.
 template <class T>
 __device__ __forceinline__ T shuffle_up(const T& value, int lanes) {
   return exchange_words(value, [=](unsigned word) { return __shfl_up_sync(~0u, word, lanes); });

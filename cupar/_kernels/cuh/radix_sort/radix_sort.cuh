@@ -90,7 +90,7 @@ struct radix_sort_kernels {
                                                                         key, value, Offset, int>;
   };
 
-  // Zeroes the look-back of so many tiles: at most 2^25, of 32 items each and more.
+  // Zeroes the look-back of `tiles` tiles: at most 2^25, of 32 items each and more.
   static __device__ __forceinline__ void clear(int* lookback, u32 tiles) {
     auto* lines = reinterpret_cast<uint4*>(lookback);
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < tiles * (digits / 4);
@@ -225,7 +225,7 @@ struct radix_sort_kernels {
     }
   };
 
-  // One pass. It zeroes the look-back of so many tiles for the launch after it.
+  // One pass. It zeroes the look-back of the next launch's tiles.
   struct cupar_radix_sort_digit : kernel<narrow::digit.threads_per_block> {
     static __device__ __forceinline__ void run(int* counter, u32* bins, int* lookback, int* next_lookback,
                                                u32 next_tiles, key* keys_out, const key* keys_in,

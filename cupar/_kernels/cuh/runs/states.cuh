@@ -129,7 +129,7 @@ struct run_states {
   }
 
  private:
-  // Before the first tile there is nothing, and nobody asks for it.
+  // Before the first tile there is nothing, and its state is not used.
   __device__ __forceinline__ loaded_t load(i64 tile) const {
     if constexpr (is_small) {
       return tile >= 0 ? issue_load(states + tile) : ulonglong2{up_to_tile, 0};

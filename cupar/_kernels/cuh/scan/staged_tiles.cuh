@@ -8,7 +8,7 @@
 // - Reducing warps reduce a slice each of a tile once it has arrived, and keep what comes before each lane.
 // - The publisher reduces the slices, and publishes what the tile reduces to.
 // - The lookahead warp finds what comes before a tile. It keeps what all tiles up to one reduce to, and adds
-//   what those up to the block's next tile published: nobody waits for what comes before another's tile.
+//   what those up to the block's next tile published: none waits for the tiles before another's.
 // - Scanning warps scan the slices, and have the arrays of the output written.
 //
 // Reducing runs ahead of scanning by as many tiles as there are slots: with one set of warps for both, tiles
@@ -218,7 +218,7 @@ struct staged_scan {
     }
   }
 
-  // Where items are in their rows; of no rows, the first item alone begins anything, and nobody asks.
+  // Where items are in their rows; without rows, only the first item begins anything.
   struct position {
     unsigned at, row;
 

@@ -77,7 +77,7 @@ struct transform_kernels {
   static constexpr int rows        = rows_in_flight(items, inputs_t::bytes, bytes_in_flight);
   static constexpr int single_rows = rows_in_flight(1, inputs_t::bytes, bytes_in_flight);
 
-  // Transforms so many vectors of items in one block.
+  // Transforms `count` vectors of items in one block.
   template <int items, int rows, bool aligned, class... Its>
   static __device__ __forceinline__ void transform(int count, const op_t& op, d_out_t out, Its... ins) {
 #pragma unroll 1
