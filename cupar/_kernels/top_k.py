@@ -135,11 +135,12 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         return shapes | _long_shapes(
             key_size, Value("d_in_keys"), values, segments, numbers, before, of_short
         )
+    of_rows = ("rows",) if spec.algorithm == "segmented_top_k" else ()  # an array is one row
     shapes = {
         name: Shape(
             (*given, "size", f"grid {name}", f"room {name}", f"shared {name}"), (short(name),), executables=2
         )
-        for name in (*_SHORT, "rows")
+        for name in (*_SHORT, *of_rows)
     }
     numbers = (*given, "size")
     shapes |= _long_shapes(key_size, Value("d_in_keys"), values, segments, numbers, (init,), ())

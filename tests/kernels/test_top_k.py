@@ -81,6 +81,11 @@ def test_of_many_long_rows_a_block_has_each(length, n, k, by_rows):
     assert room & (room - 1) == 0 and 4 * k <= room <= TILE and numbers["shared rows"] == 8 * room
 
 
+def test_builds_for_one_array_have_no_kernel_of_many_rows(specified, by_rows, by_offsets):
+    of_array = specified(cupar.top_k, "i4", "i4", "f8", "f8")
+    assert ["rows" in TOP_K.shapes(spec) for spec in (of_array, by_rows, by_offsets)] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     "problem", [(SMS - 1, TILE + 1, 64), (SMS, TILE + 1, TILE // 4 + 1), (SMS, 2**32, 64)]
 )
