@@ -97,3 +97,8 @@ def cuts(work: Work, block: Any, i: int, split: Any, less: Shipped | None, desce
 def piece(block: Any, begins: list[int], j: int) -> Any:
     """Return one of the parts of a sorted block."""
     return block[begins[j] : begins[j + 1]]
+
+
+def share(part: Any, i: int, number: int) -> Any:
+    """Return one of some blocks that a part is cut in."""
+    return part[len(part) * i // number : len(part) * (i + 1) // number]

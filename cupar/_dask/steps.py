@@ -17,6 +17,7 @@ from .. import arrays
 from .._base import device
 from .._cpu.threads import alone
 from .._fleet.carry import Carry, KeyedCarry
+from .._fleet.counts import three_of
 from .._functions import libraries, operators
 from .._functions.axes import INT64, Layout, constant, indices
 from .._functions.calls import Operand, Work
@@ -317,8 +318,8 @@ def _same(equal: Shipped | None, key: Dtype) -> Any:
 @on_blocks
 def runs(
     work: Work, blocks: Sequence[Any], shipped: Shipped, equal: Shipped | None, value: Dtype
-) -> tuple[Any, Any, Any, Any]:
-    """Return the keys of a block's runs, what their values combine to, how many they are, and the record."""
+) -> tuple[Any, Any, Any]:
+    """Return the keys of a block's runs, what their values combine to, and the record."""
     keys, x = (operand(work, each) for each in blocks)
     if keys.size != x.size:
         raise ValueError(f"x: expected as many items in each block as `keys` has, {keys.size}, got {x.size}")
@@ -326,12 +327,12 @@ def runs(
     (unique, unique_items), (aggregates, results) = (
         fresh(work, (keys.size,), each) for each in (keys.dtype, value)
     )
-    (count, number), (record, border) = (fresh(work, (1,), each, zero=True) for each in (INT64, carry.record))
+    number, (record, border) = work.temporary(1, INT64), fresh(work, (1,), carry.record, zero=True)
     if keys.size:
         given = keys.items, unique_items, carry.read(x.items), results, number
         work.run(reduce_by_key(*given, shipped.op(), _same(equal, keys.dtype)), *given, keys.size)
         carry.border(work, keys.items, keys.items[keys.size - 1 :], results, number, border)
-    return unique, aggregates, count, record
+    return unique, aggregates, record
 
 
 @on_blocks
@@ -355,16 +356,15 @@ def mended(
     work: Work, found: Any, beside: Any, shipped: Shipped, equal: Shipped | None, value: Dtype
 ) -> tuple[Any, Any]:
     """Return the runs of a block, of which the first goes on from blocks before, and the last may go on."""
-    unique, aggregates, count, record = map(aligned, found)
+    unique, aggregates, record = map(aligned, found)
     if not unique.size:
         return unique, aggregates
     carry = _keyed(shipped, equal, value, unique.dtype)
-    aggregates, count = aggregates.copy(), count.copy()  # what other tasks have stays as it is
-    before, after, own, results, number = (
-        operand(work, each).items for each in (*beside, record, aggregates, count)
-    )
-    carry.mend(work, before, own, after, results, number)
-    kept = int(work.host(count)[0])
+    aggregates = aggregates.copy()  # what other tasks have stays as it is
+    before, after, own, results = (operand(work, each).items for each in (*beside, record, aggregates))
+    counts, items = fresh(work, (3,), INT64)
+    carry.mend(work, before, own, after, results, three_of(items))
+    kept = int(work.host(counts)[0])
     return unique[:kept], aggregates[:kept]
 
 

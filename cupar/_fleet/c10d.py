@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from .._functions import libraries
+from . import nccl
 from .comm import GroupError, awaited, viewed
 
 _WATCH = 1.0  # seconds between two looks at whether a rank has failed, where the host may wait for NCCL
@@ -107,26 +109,60 @@ class TorchComm:
         rows = found.numpy().reshape(self.size, -1)
         return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
+    def prepare(self) -> None:
+        """Join what gathers records of GPUs, where ranks talk by NCCL; all ranks do that at once."""
+        if self._talk is not self._group:
+            self._line.join(self)
+
+    def gathering(self, record: Any, records: Any) -> Callable[[Any], None]:
+        """Return what gathers records of these places, given a stream."""
+        direct = self._line.direct
+        if direct is None or isinstance(record, np.ndarray):
+            return partial(self.gather, record, records)
+        self._line.watch(self._group)
+        return direct.gathering(record, records)
+
+    def capturing(self) -> Callable[[Callable[[int], Any]], Callable[[int], None]] | None:
+        """Return what captures calls that gather records of GPUs, if that is possible."""
+        direct = self._line.direct
+        return None if direct is None else direct.captured
+
     def gather(self, record: Any, records: Any, stream: Any) -> None:
         """Gather the records of all ranks."""
+        direct = self._line.direct
+        if direct is not None and stream is not None:
+            self._line.watch(self._group)
+            direct.gather(record, records, stream)
+            return
         with self._on(stream):
             given = self._tensor(records), self._tensor(record)
             self._together(self._all_gather(*given, group=self._group, async_op=True), stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
         """Send to and receive from each rank, all at once."""
+        self.exchanging([(send, recv)], stream)()
+
+    def exchanging(
+        self, columns: Sequence[tuple[Sequence[Any], Sequence[Any]]], stream: Any
+    ) -> Callable[[], None]:
+        """Begin to exchange several arrays with each rank, all at once; return what waits for them."""
         dist, ops = self._dist, []
-        for r, peer in enumerate(self._peers):
-            for way, array in ((dist.isend, send[r]), (dist.irecv, recv[r])):
-                if r != self.rank and array.size:
-                    ops.append(dist.P2POp(way, self._tensor(array), peer, self._group))
+        for send, recv in columns:
+            for r, peer in enumerate(self._peers):
+                for way, array in ((dist.isend, send[r]), (dist.irecv, recv[r])):
+                    if r != self.rank and array.size:
+                        ops.append(dist.P2POp(way, self._tensor(array), peer, self._group))
         if not ops:
-            return
+            return lambda: None
         with self._on(stream):
             works = dist.batch_isend_irecv(ops)
-            if stream is not None:
+        return partial(self._exchanged, works, stream)
+
+    def _exchanged(self, works: Sequence[Any], stream: Any) -> None:
+        if stream is not None:
+            with self._on(stream):
                 self._done(works, stream, None)
-                return
+            return
         # Of these operations PyTorch tells whether they are complete to those alone who wait for them.
         failed: list[GroupError] = []
 
@@ -185,6 +221,15 @@ class _Line:
         except RuntimeError as error:
             raise GroupError(f"torch.distributed: no group: {str(error).splitlines()[0]}") from error
         self._store, self._key, self.failure, self._is_watched = _store(dist), "", "", False
+        self._timeout = timeout.total_seconds()
+        self.direct: nccl.Communicator | None = None
+        self._has_joined = False
+
+    def join(self, comm: TorchComm) -> None:
+        """Make a communicator of NCCL for records."""
+        if not self._has_joined:
+            self._has_joined = True
+            self.direct = nccl.joined(comm.rank, comm.size, comm.agree, comm._waited)
 
     def name(self, name: str) -> None:
         """Set the name that ranks have agreed on."""
@@ -206,16 +251,19 @@ class _Line:
 
         The host may be waiting for that, and cannot look itself.
         """
-        if not self._is_watched and self._store is not None:
+        if not self._is_watched:
             self._is_watched = True
             threading.Thread(target=_watch, args=(ref(self), ref(group)), daemon=True).start()
 
     def is_over(self) -> bool:
         """Whether there is nothing to watch for: a rank has failed, or the store's process has ended."""
+        why = "" if self.direct is None else self.direct.failed(self._timeout)
+        if why:
+            self.end(why)
         try:
             self._read()
         except RuntimeError:
-            return True
+            return self.direct is None
         return bool(self.failure)
 
     def end(self, why: str) -> None:
@@ -225,6 +273,8 @@ class _Line:
             with suppress(RuntimeError):
                 if self._key and self._store is not None:
                     self._store.compare_set(self._key, "", why)
+        if self.direct is not None:
+            self.direct.abort()
 
 
 def _watch(line: ref[_Line], group: ref[Any]) -> None:
@@ -235,6 +285,7 @@ def _watch(line: ref[_Line], group: ref[Any]) -> None:
             return
         if watched.is_over():
             if watched.failure:
+                watched.end(watched.failure)
                 with suppress(Exception):
                     given.abort()
             return

@@ -24,6 +24,8 @@ from ..operators import Op, OpKind
 from ..reduce import reduce_into
 from ..transform import unary_transform
 
+THREE = np.dtype([("own", INT64), ("before", INT64), ("all", INT64)], align=True)  # counts
+
 
 class Carry:
     """Records of values: what shards reduce to by an operator.
@@ -44,7 +46,11 @@ class Carry:
         self.record: np.dtype[Any]
         self.combined: Any
         self.record, self.combined = self._lifted()
-        self._fold = reduce_into(self.record, self.record, self.combined, self.absent(), commutative=False)
+        self._absent, self._initial = self.absent(), self.absent()
+        self._initial_value: Any = self._initial["value"]
+        if "there" in (self.record.names or ()):
+            self._initial["there"] = True
+        self._fold = self.folding(self.record)
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
         record = np.dtype([("value", self.value), ("there", "?")], align=True)
@@ -55,11 +61,14 @@ class Carry:
         return np.zeros(1, self.record)
 
     def initial(self, h_init: Any) -> np.ndarray[Any, Any]:
-        """Return the record of an initial value; None: of none."""
-        found = self.absent()
-        if h_init is not None:
-            found["value"], found["there"] = _scalar(h_init, self.value), True
-        return found
+        """Return the record of an initial value, until the next one is asked for; None: of none."""
+        if h_init is None:
+            return self._absent
+        if self.value.names is None:
+            self._initial_value[:] = h_init.reshape(-1) if isinstance(h_init, np.ndarray) else h_init
+        else:
+            self._initial_value[0] = _scalar(h_init, self.value)
+        return self._initial
 
     def written(self, records: Any) -> Any:
         """Return an output that takes a value and writes its record."""
@@ -81,7 +90,11 @@ class Carry:
 
     def fold(self, work: Work, records: Any, number: int, out: Any, init: Any = None) -> None:
         """Combine some records, after that of an initial value, in order."""
-        work.run(self._fold, records, out, number, self.absent() if init is None else init)
+        work.run(self._fold, records, out, number, self._absent if init is None else init)
+
+    def folding(self, out: Any) -> Any:
+        """Build what combines records as `fold` does, for another output."""
+        return reduce_into(self.record, out, self.combined, self._absent, commutative=False)
 
     def value_of(self, record: Any) -> Any:
         """Return the value of one record as an array of one item, in the same memory."""
@@ -97,8 +110,7 @@ class KeyedCarry(Carry):
     ----------
     key : numpy.dtype
     record : numpy.dtype
-        The value of the last run, the first and the last key, and how many runs there are: 0, 1, or 2 for
-        several.
+        The value of the last run, the first and the last key, and how many runs there are.
     """
 
     def __init__(self, op: Op, value: np.dtype[Any], key: np.dtype[Any], equality: Op | None = None) -> None:
@@ -109,38 +121,49 @@ class KeyedCarry(Carry):
         fields = [("value", self.value), ("first", self.key), ("last", self.key), ("runs", INT64)]
         return np.dtype(fields, align=True), _joined(self._op, self._same, self.value, self.key)
 
-    def _read_border(self, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
+    def read_border(self, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
+        """Return an iterator over the record of a shard that has items.
+
+        It is made of the first and the last key, what the runs reduce to, and their number, an int64.
+        """
         place = TransformIterator(d_num_runs, _before, INT64)
         parts = ZipIterator(PermutationIterator(d_aggregates, place), first, last, d_num_runs)
         return TransformIterator(parts, _border(self.value, self.key), self.record)
 
     def border(self, work: Work, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any, out: Any) -> None:
-        """Make the record of a shard that has items.
+        """Make the record of a shard that has items; see `read_border`."""
+        work.copy(self.read_border(first, last, d_aggregates, d_num_runs), out, 1)
 
-        It is made of the first and the last key, what the runs reduce to, and their number, an int64.
+    def read_mended(self, before: Any, own: Any, after: Any, d_aggregates: Any) -> Any:
+        """Return an iterator over a shard's first aggregate, combined with what comes before it, and counts.
+
+        These are of runs: how many the shard has, without a last one that goes on, how many those before it
+        have, and all. `own` is the record of the shard; `before` and `after` are what the records of those
+        before and after it reduce to.
         """
-        work.copy(self._read_border(first, last, d_aggregates, d_num_runs), out, 1)
-
-    def _read_mended(self, before: Any, own: Any, after: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
-        given = ZipIterator(before, own, after, d_aggregates, d_num_runs)
-        mended = np.dtype([("value", self.value), ("runs", INT64)], align=True)
+        given = ZipIterator(before, own, after, d_aggregates)
+        mended = np.dtype([("value", self.value), ("counts", THREE)], align=True)
         return TransformIterator(given, _mended(self._op, self._same, self.value), mended)
 
-    def mend(self, work: Work, before: Any, own: Any, after: Any, d_aggregates: Any, d_num_runs: Any) -> None:
-        """Combine the first aggregate of a shard with what comes before it; drop a last run that goes on.
+    def read_counts(self, before: Any, after: Any) -> Any:
+        """Return an iterator over the counts of a shard without items."""
+        return TransformIterator(ZipIterator(before, after), _counted(self._same), THREE)
 
-        `own` is the record of the shard; `before` and `after` are what the records of those before and after
-        it reduce to.
-        """
-        given = self._read_mended(before, own, after, d_aggregates, d_num_runs)
-        work.copy(given, ZipIterator(d_aggregates, d_num_runs), 1)
+    def mend(self, work: Work, before: Any, own: Any, after: Any, d_aggregates: Any, counts: Any) -> None:
+        """Write what `read_mended` returns: the aggregate in its place, and the counts as one item."""
+        given = self.read_mended(before, own, after, d_aggregates)
+        work.copy(given, ZipIterator(d_aggregates, counts), 1)
 
-    def prepare(self, keys: Any, d_aggregates: Any) -> None:
-        """Build what `border` and `mend` run, for such keys and aggregates."""
-        record = self.record
-        unary_transform(self._read_border(keys, keys, d_aggregates, INT64), record, OpKind.IDENTITY)
-        given = self._read_mended(record, record, record, d_aggregates, INT64)
-        unary_transform(given, ZipIterator(d_aggregates, INT64), OpKind.IDENTITY)
+    def prepared(self, keys: Any, d_aggregates: Any) -> tuple[Any, Any, Any]:
+        """Build what copies what `read_border`, `read_mended` and `read_counts` return, of such arrays."""
+        record, three = self.record, ZipIterator(INT64, INT64, INT64)
+        border = self.read_border(keys, keys, d_aggregates, INT64)
+        mended = self.read_mended(record, record, record, d_aggregates), ZipIterator(d_aggregates, three)
+        return (
+            unary_transform(border, record, OpKind.IDENTITY),
+            unary_transform(*mended, OpKind.IDENTITY),
+            unary_transform(self.read_counts(record, record), three, OpKind.IDENTITY),
+        )
 
 
 def _dtype(given: Any) -> np.dtype[Any]:
@@ -172,10 +195,10 @@ def _joined(op: Op, same: Op, value: np.dtype[Any], key: np.dtype[Any]) -> Any:
         if a.runs == 0:
             return (plain(b.value), plain_key(b.first), plain_key(b.last), b.runs)
         if not equal(a.last, b.first):
-            return (plain(b.value), plain_key(a.first), plain_key(b.last), 2)
+            return (plain(b.value), plain_key(a.first), plain_key(b.last), a.runs + b.runs)
         if b.runs == 1:
             return (plain(function(a.value, b.value)), plain_key(a.first), plain_key(b.last), a.runs)
-        return (plain(b.value), plain_key(a.first), plain_key(b.last), 2)
+        return (plain(b.value), plain_key(a.first), plain_key(b.last), a.runs + b.runs - 1)
 
     return combined
 
@@ -186,7 +209,7 @@ def _border(value: np.dtype[Any], key: np.dtype[Any]) -> Any:
 
     def border(s: Any) -> Any:
         aggregate, first, last, count = s
-        return (plain(aggregate), plain_key(first), plain_key(last), min(count, 2))
+        return (plain(aggregate), plain_key(first), plain_key(last), count)
 
     return border
 
@@ -197,12 +220,26 @@ def _mended(op: Op, same: Op, value: np.dtype[Any]) -> Any:
     plain = operators.plain(value)
 
     def mended(s: Any) -> Any:
-        before, own, after, aggregate, count = s
-        left = count
-        if after.runs > 0 and equal(own.last, after.first):
-            left = count - 1
-        if before.runs > 0 and equal(before.last, own.first):
-            return (plain(function(before.value, aggregate)), left)
-        return (plain(aggregate), left)
+        before, own, after, aggregate = s
+        enters = before.runs > 0 and equal(before.last, own.first)
+        leaves = after.runs > 0 and equal(own.last, after.first)
+        earlier, left = before.runs - (1 if enters else 0), own.runs - (1 if leaves else 0)
+        every = earlier + left + after.runs
+        if enters:
+            return (plain(function(before.value, aggregate)), (left, earlier, every))
+        return (plain(aggregate), (left, earlier, every))
 
     return mended
+
+
+@operators.remembered
+def _counted(same: Op) -> Any:
+    equal = operators.within(same)
+
+    def counted(s: Any) -> Any:
+        before, after = s
+        goes_on = before.runs > 0 and after.runs > 0 and equal(before.last, after.first)
+        earlier = before.runs - (1 if goes_on else 0)
+        return (after.runs - after.runs, earlier, earlier + after.runs)
+
+    return counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from ctypes import c_size_t, c_void_p
+from ctypes import c_size_t, c_ubyte, c_uint64, c_void_p
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -133,6 +133,15 @@ def copied(source: Any, target: Any, stream: Any) -> None:
     elif source.nbytes:
         places = c_void_p(_address(target)), c_void_p(_address(source))
         driver.call("cuMemcpyAsync", *places, c_size_t(source.nbytes), c_void_p(stream or 0))
+
+
+def cleared(array: Any, stream: Any) -> None:
+    """Set bytes to zero; on devices, enqueue that."""
+    if isinstance(array, np.ndarray):
+        raw(array)[...] = 0
+    else:
+        place, size = c_uint64(array.address), c_size_t(array.nbytes)
+        driver.call("cuMemsetD8Async", place, c_ubyte(0), size, c_void_p(stream or 0))
 
 
 def waited(stream: Any) -> None:

@@ -10,11 +10,11 @@ from .._functions.axes import INT64, constant, with_numbers
 from .._functions.calls import Work
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..reduce import reduce_into
-from .comm import raw
+from .carry import THREE
 from .group import Group
+from .sharded import Placed, items_of
 
-_THREE = np.dtype([("own", INT64), ("before", INT64), ("all", INT64)], align=True)
-_ZERO = np.zeros(1, _THREE)
+_ZERO = np.zeros(1, THREE)
 
 
 def _counted(s: Any) -> Any:
@@ -31,6 +31,11 @@ def _place(s: Any) -> Any:
     return rank * number + part
 
 
+def three_of(items: Any, number: int = 1, part: int = 0) -> Any:
+    """Return an output over the three counts of one of some parts, which are in rows of parts."""
+    return ZipIterator(*(items[place : place + 1] for place in range(part, 3 * number, number)))
+
+
 class Counts:
     """The sizes of some parts on each rank.
 
@@ -43,10 +48,16 @@ class Counts:
     def __init__(self, work: Work, group: Group, number: int) -> None:
         self._group, self._number = group, number
         self.own = work.temporary(number, INT64)
-        self._all = work.temporary(number * group.size, INT64)
-        self.clear(work)  # which builds it
-        three = ZipIterator(INT64, INT64, INT64)
-        self._reduce = reduce_into(self._read(INT64, 0), three, _added, _ZERO)
+        every = work.temporary(number * group.size, INT64)
+        self._gather = group.gathering(self.own, every)
+        self._given = [self._read(every, part) for part in range(number)]
+        self._reduce = reduce_into(self._given[0], ZipIterator(INT64, INT64, INT64), _added, _ZERO)
+
+        def outputs(counts: Any) -> list[Any]:
+            items = items_of(work, "d_num_selected_out", counts)
+            return [three_of(items, number, part) for part in range(number)]
+
+        self._outputs = Placed(outputs)
 
     def _read(self, counts: Any, part: int) -> Any:
         places = TransformIterator(
@@ -54,16 +65,10 @@ class Counts:
         )
         ranks = CountingIterator(INT64.type(0))
         parts = ZipIterator(PermutationIterator(counts, places), ranks, constant(self._group.rank))
-        return TransformIterator(parts, _counted, _THREE)
+        return TransformIterator(parts, _counted, THREE)
 
-    def clear(self, work: Work) -> None:
-        """Set the sizes of this rank to zero."""
-        work.copy(constant(0), self.own, self._number)
-
-    def write(self, work: Work, items: Any, stream: Any) -> None:
+    def write(self, work: Work, counts: Any, stream: Any) -> None:
         """Write the numbers of this rank, then of those before it, then of all: a row of parts each."""
-        self._group.gather(raw(self.own), raw(self._all), stream)
-        for part in range(self._number):
-            places = range(part, 3 * self._number, self._number)
-            three = ZipIterator(*[items[place : place + 1] for place in places])
-            work.run(self._reduce, self._read(self._all, part), three, self._group.size, _ZERO)
+        self._gather(stream)
+        for given, three in zip(self._given, self._outputs(work, counts), strict=True):
+            work.run(self._reduce, given, three, self._group.size, _ZERO)

@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from .. import _cache
-from .comm import Alone, Comm, GroupError, is_on_all, on_all
+from .comm import Alone, Comm, GroupError, is_on_all, on_all, raw
+from .replay import Replays
 
 T = TypeVar("T")
 
+_Exchange = tuple[Sequence[Any], Sequence[Any]]  # what is sent to each rank, and where what comes goes
 _SIZE = "size"
 _SHOWN = 4  # ranks that a message names, of those that mean the same
 
@@ -87,26 +90,59 @@ class Group:
         """Gather a small record of each rank: `Comm.gather`."""
         self._ask(self.comm.gather, record, records, stream)
 
+    def prepare(self) -> None:
+        """Have the transport prepare what records on devices are gathered by, if it has to; all ranks do."""
+        prepare = getattr(self.comm, "prepare", None)
+        if prepare is not None:
+            self._ask(prepare)
+
+    def gathering(self, record: Any, records: Any) -> Callable[[Any], None]:
+        """Return what gathers records of these places, given a stream; prepared once, if that is possible."""
+        given = raw(record), raw(records)
+        make = getattr(self.comm, "gathering", None)
+        return partial(self.gather, *given) if make is None else partial(self._ask, make(*given))
+
+    def replays(self, enqueue: Callable[..., Any]) -> Replays | None:
+        """Return what captures calls that repeat, where the transport's gathers can be captured."""
+        capturing = getattr(self.comm, "capturing", lambda: None)()
+        return None if capturing is None else Replays(capturing, enqueue)
+
+    def replay(self, graph: Callable[[int], None], stream: int) -> None:
+        """Enqueue a call that was captured."""
+        self._ask(graph, stream)
+
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any = None) -> None:
         """Exchange arrays: `Comm.exchange`."""
         self._ask(self.comm.exchange, send, recv, stream)
+
+    def exchanging(self, columns: Sequence[_Exchange], stream: Any = None) -> Callable[[], Any]:
+        """Exchange several arrays with each rank; return what to call before those that come are used."""
+        begin = getattr(self.comm, "exchanging", None)
+        if begin is not None:
+            return partial(self._ask, self._ask(begin, columns, stream))
+        for send, recv in columns:
+            self.exchange(send, recv, stream)
+        return lambda: None
 
     def total(self, array: Any, stream: Any = None) -> None:
         """Add numbers: `Comm.total`."""
         if array.size:
             self._ask(self.comm.total, array, stream)
 
-    def sizes(self, number: int, **same: int) -> list[int]:
-        """Return a number of each rank, once they agree on others.
+    def sizes(self, number: int, what: str = "", error: Exception | None = None, **same: int) -> list[int]:
+        """Return a number of each rank, once they agree on others; if one has an error instead, all raise.
 
         Raises
         ------
+        Exception
+            `error` itself on the rank that has it.
         GroupError
-            If a rank has an error in place of a number: it has called `compare`.
+            If another rank has one, here or in `compare`.
         ValueError
             If ranks differ in one of `same`.
         """
-        found = self._told({name: str(each) for name, each in same.items()} | {_SIZE: int(number)}, "")
+        own = {name: str(each) for name, each in same.items()} | {_SIZE: int(number)}
+        found = self._told(own, what, error)
         _check_same([{name: each[name] for name in each if name != _SIZE} for each in found])
         return [each[_SIZE] for each in found]
 

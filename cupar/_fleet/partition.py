@@ -14,11 +14,13 @@ from ..partition import select as local_select
 from ..partition import three_way_partition as local_partition
 from ..transform import unary_transform
 from .counts import Counts
-from .sharded import Sharded, items_of, made
+from .sharded import Sharded, made
 
 
 class Select(Sharded):
     """A selection of the items of an array in shards for which a predicate holds; see `select`."""
+
+    _allocates = False
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
         """Select from the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
@@ -34,11 +36,13 @@ class Select(Sharded):
 
     def _call(self, work: Work, d_in: Any, d_out: Any, d_num: Any, num_items: int) -> None:
         work.run(self._local, d_in, d_out, self._counts.own, num_items)
-        self._counts.write(work, items_of(work, "d_num_selected_out", d_num), self._stream(work))
+        self._counts.write(work, d_num, self._stream(work))
 
 
 class ThreeWayPartition(Sharded):
     """A partition of an array in shards into three; see `three_way_partition`."""
+
+    _allocates = False
 
     def run(
         self,
@@ -70,7 +74,7 @@ class ThreeWayPartition(Sharded):
         own = self._counts.own
         work.run(self._local, d_in, first, second, rest, own, num_items)
         work.copy(_unselected(own, own[1:], num_items), own[2:], 1)
-        self._counts.write(work, items_of(work, "d_num_selected_out", d_num), self._stream(work))
+        self._counts.write(work, d_num, self._stream(work))
 
 
 def _unselected(first: Any, second: Any, num_items: int) -> Any:

@@ -10,13 +10,12 @@ from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import DiscardIterator, TransformOutputIterator
-from ..operators import Op, OpKind
+from ..operators import Op
 from ..partition import select
 from ..reduce import reduce_into as local_reduce
-from ..transform import unary_transform
 from .carry import Carry
-from .comm import raw
-from .sharded import Sharded, accumulator_of, filled, made
+from .comm import cleared
+from .sharded import Placed, Sharded, accumulator_of, made
 
 
 def _value(record: Any) -> Any:
@@ -29,6 +28,8 @@ def _there(record: Any) -> Any:
 
 class Reduce(Sharded):
     """A reduction of an array in shards; see `reduce_into`."""
+
+    _allocates = False
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Reduce the first `num_items` items of each shard into ``d_out[0]`` of every rank.
@@ -45,32 +46,32 @@ class Reduce(Sharded):
     def _build(
         self, work: Work, carry: Carry, d_in: Any, d_out: Any, has_init: bool, commutative: bool
     ) -> None:
-        self._carry = carry
+        self._carry, self._has_init = carry, has_init
         self._total = carry.total(d_in, commutative)
-        self._own, self._none, self._folded = (filled(work, carry) for _ in range(3))
+        self._records_of(work, carry)
         self._written = carry.written(self._own)
-        self._records = work.temporary(self.group.size, carry.record)
-        self._value, self._has_init = carry.value_of(self._folded), has_init
+        self._out = Placed(lambda d_out: TransformOutputIterator(d_out, _value, carry.record))
         if has_init:
-            self._write: Any = unary_transform(self._value, d_out, OpKind.IDENTITY)
+            self._fold = carry.folding(self._out(work, d_out))
         else:  # there may be none, which the host does not know
-            written = TransformOutputIterator(d_out, _value, carry.record)
-            self._write = select(carry.record, written, DiscardIterator(INT64), _there)
+            self._folded = work.temporary(1, carry.record)
+            self._write = select(carry.record, self._out(work, d_out), DiscardIterator(INT64), _there)
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
-        carry, record = self._carry, self._none
+        carry, stream = self._carry, self._stream(work)
         if self._has_init and h_init is None:
             raise TypeError("h_init: this reduction was built with an initial value, got None")
         if num_items:
-            record = self._own
             work.run(self._total, carry.read(d_in), self._written, num_items)
-        self.group.gather(raw(record), raw(self._records), self._stream(work))
-        carry.fold(work, self._records, self.group.size, self._folded, carry.initial(h_init))
+        else:
+            cleared(self._own, stream)
+        self._gather(stream)
+        out, size = self._out(work, d_out), self.group.size
         if self._has_init:
-            work.run(self._write, self._value, d_out, 1)
+            work.run(self._fold, self._records, out, size, carry.initial(h_init))
             return
-        written = TransformOutputIterator(d_out, _value, carry.record)
-        work.run(self._write, self._folded, written, DiscardIterator(INT64), 1)
+        carry.fold(work, self._records, size, self._folded)
+        work.run(self._write, self._folded, out, DiscardIterator(INT64), 1)
 
 
 def reduce_into(

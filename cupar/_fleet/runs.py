@@ -17,44 +17,59 @@ from ..runs import reduce_by_key as local_reduce_by_key
 from ..runs import run_length_encode as local_encode
 from ..unique import unique_by_key as local_unique
 from .carry import KeyedCarry
-from .comm import raw
-from .counts import Counts
-from .sharded import Sharded, begin, filled, items_of, made
+from .comm import cleared
+from .counts import three_of
+from .sharded import Placed, Sharded, begin, items_of, made
 
 
 class _Runs(Sharded):
     """What all have in common: runs of the shard reduced, and the borders mended."""
+
+    _allocates = False
 
     def _build(
         self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, op: Op, equality: Op | None
     ) -> None:
         value, key = over("d_out_aggregates", aggregates).dtype, over("d_in_keys", keys).dtype
         self._carry = carry = KeyedCarry(op, value, key, equality)
-        carry.prepare(keys, aggregates)
-        read = carry.read(values)
-        self._local = local_reduce_by_key(keys, unique, read, aggregates, INT64, op, equality)
-        self._own, self._none, self._before, self._after = (filled(work, carry) for _ in range(4))
-        self._records = work.temporary(self.group.size, carry.record)
-        self._counts = Counts(work, self.group, 1)
+        self._local = local_reduce_by_key(keys, unique, carry.read(values), aggregates, INT64, op, equality)
+        self._records_of(work, carry)
+        self._later = self._records[self.group.rank + 1 :]
+        self._before, self._after = (work.temporary(1, carry.record) for _ in range(2))
+        self._count = count = work.temporary(1, INT64)
+
+        def border(keys: Any, aggregates: Any, num_items: int) -> Any:
+            last = begin(items_of(work, "d_in_keys", keys), num_items - 1)
+            return carry.read_border(keys, last, aggregates, count)
+
+        def counting(counts: Any) -> Any:
+            return three_of(items_of(work, "d_out_num_runs", counts))
+
+        def mending(aggregates: Any, counts: Any) -> Any:
+            given = carry.read_mended(self._before, self._own, self._after, aggregates)
+            return given, ZipIterator(aggregates, counting(counts))
+
+        self._border, self._mending, self._counting = Placed(border), Placed(mending), Placed(counting)
+        self._counted = carry.read_counts(self._before, self._after)
+        self._make, self._mend, self._write = carry.prepared(keys, aggregates)
 
     def _reduced(
         self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, d_num: Any, num_items: int
     ) -> None:
-        carry, group, count, record = self._carry, self.group, self._counts.own, self._none
+        carry, group, stream = self._carry, self.group, self._stream(work)
         if num_items:
-            record, read = self._own, carry.read(values)
-            work.run(self._local, keys, unique, read, aggregates, count, num_items)
-            last = begin(items_of(work, "d_in_keys", keys), num_items - 1)
-            carry.border(work, keys, last, aggregates, count, record)
+            work.run(self._local, keys, unique, carry.read(values), aggregates, self._count, num_items)
+            work.run(self._make, self._border(work, keys, aggregates, num_items), self._own, 1)
         else:
-            self._counts.clear(work)
-        group.gather(raw(record), raw(self._records), self._stream(work))
+            cleared(self._own, stream)
+        self._gather(stream)
+        behind = group.rank + 1
+        carry.fold(work, self._records, group.rank, self._before)
+        carry.fold(work, self._later, group.size - behind, self._after)
         if num_items:
-            behind = group.rank + 1
-            carry.fold(work, self._records, group.rank, self._before)
-            carry.fold(work, self._records[behind:], group.size - behind, self._after)
-            carry.mend(work, self._before, record, self._after, aggregates, count)
-        self._counts.write(work, items_of(work, "d_out_num_runs", d_num), self._stream(work))
+            work.run(self._mend, *self._mending(work, aggregates, d_num), 1)
+        else:
+            work.run(self._write, self._counted, self._counting(work, d_num), 1)
 
 
 class ReduceByKey(_Runs):

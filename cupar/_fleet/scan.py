@@ -20,8 +20,8 @@ from ..scan import exclusive_scan as local_exclusive
 from ..scan import inclusive_scan as local_inclusive
 from ..transform import binary_transform, unary_transform
 from .carry import Carry
-from .comm import raw
-from .sharded import Sharded, accumulator_of, begin, filled, items_of, made
+from .comm import cleared
+from .sharded import Sharded, accumulator_of, begin, items_of, made
 
 
 class Prefix:
@@ -99,16 +99,17 @@ class Scan(Sharded):
         applied: bool,
     ) -> None:
         self._carry, self._op, self._inclusive, self._applied = carry, op, inclusive, applied
-        self._has_init = h_init is not None
-        self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
-        self._written = carry.written(self._own)
-        self._records = work.temporary(self.group.size, carry.record)
-        value = carry.value_of(self._prefix)
+        self._has_init, self._allocates = h_init is not None, not applied
+        self._records_of(work, carry)
+        self._prefix, self._written = work.temporary(1, carry.record), carry.written(self._own)
+        self._plain: Any = None  # nothing comes before this shard
+        self._before_it = value = carry.value_of(self._prefix)
         scan = local_inclusive if inclusive else local_exclusive
         if applied:
             self._total = carry.total(d_in)
             self._scan = scan(d_in, d_out, op, value)
             if not self._has_init:
+                self._plain = scan(d_in, d_out, op, None) if self.group.rank == 0 else None
                 self._first = carry.first(d_in)
                 self._write = unary_transform(value, d_out, OpKind.IDENTITY)
             return
@@ -128,19 +129,21 @@ class Scan(Sharded):
             return None
         return self._before(work, d_in, d_out, num_items, h_init, init)
 
-    def _gathered(self, work: Work, record: Any, number: int, out: Any, init: Any) -> None:
-        """Gather records, and combine the first of them."""
-        self.group.gather(raw(record), raw(self._records), self._stream(work))
-        self._carry.fold(work, self._records, number, out, init)
-
     def _after(self, work: Work, d_in: Any, d_out: Any, num_items: int, init: Any) -> None:
         """Scan the shard after what comes before it."""
-        carry, group, prefix, record = self._carry, self.group, self._prefix, self._none
-        if num_items and group.rank < group.size - 1:  # nothing comes after the last one
-            record = self._own
-            work.run(self._total, carry.read(d_in), self._written, num_items)
-        self._gathered(work, record, group.rank, prefix, init)
-        value = carry.value_of(prefix)
+        carry, group, prefix, stream = self._carry, self.group, self._prefix, self._stream(work)
+        if group.rank < group.size - 1:  # nothing comes after the last one
+            if num_items:
+                work.run(self._total, carry.read(d_in), self._written, num_items)
+            else:
+                cleared(self._own, stream)
+        self._gather(stream)
+        if self._plain is not None:
+            if num_items:
+                work.run(self._plain, d_in, d_out, num_items)
+            return
+        carry.fold(work, self._records, group.rank, prefix, init)
+        value = self._before_it
         if self._has_init or not num_items:
             if num_items:
                 work.run(self._scan, d_in, d_out, num_items, value)
@@ -157,9 +160,9 @@ class Scan(Sharded):
 
     def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> Prefix:
         """Scan the shard by itself, and return what comes before it."""
-        carry, record = self._carry, self._none
+        carry, stream = self._carry, self._stream(work)
         if num_items:
-            record, last = self._own, begin(items_of(work, "d_out", d_out), num_items - 1)
+            last = begin(items_of(work, "d_out", d_out), num_items - 1)
             if self._last is None:
                 work.run(self._scan, d_in, d_out, num_items)
                 work.run(self._first, last, self._written, 1)
@@ -169,8 +172,11 @@ class Scan(Sharded):
                 read = carry.read(begin(items_of(work, "d_in", d_in), num_items - 1))
                 work.run(self._scan, d_in, d_out, num_items, h_init)
                 work.run(self._last, last, read, self._written, 1)
+        else:
+            cleared(self._own, stream)
         out = work.temporary(1, carry.record)
-        self._gathered(work, record, self.group.rank, out, init)
+        self._gather(stream)
+        carry.fold(work, self._records, self.group.rank, out, init)
         return Prefix(carry, out, self._op)
 
 

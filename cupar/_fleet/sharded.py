@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from .. import structs
 from .._base import device
 from .._call.algorithm import Algorithm
+from .._device import arrays as device_arrays
 from .._device import driver
 from .._functions import libraries
 from .._functions.calls import Work, array_in
@@ -21,6 +22,7 @@ from .._obtain.obtain import specification
 from ..host import View
 from .comm import waited
 from .group import Group, group
+from .replay import Replays
 
 T = TypeVar("T", bound="Sharded")
 
@@ -73,17 +75,35 @@ class Sharded:
             if library.on_cpu:
                 return device.using(True, self._call, Work(library, None), *arguments)
             handle = 0 if stream is None else driver.stream_handle(stream)
+            if not self._allocates:
+                if self._replays is not None and (graph := self._replays.find(handle, arguments)) is not None:
+                    return self.group.replay(graph, handle)
+                return self._call(Work(library, handle), *arguments)
             with library.on(handle):
                 return self._call(Work(library, handle), *arguments)
         except BaseException as error:
             self.group.fail(error)
             raise
 
+    def _enqueue(self, arguments: Sequence[Any], stream: int) -> None:
+        self._call(Work(self._library, stream), *arguments)
+
     _call: Callable[..., Any]
+    _replays: Replays | None = None
+    _allocates = True  # whether calls take memory of the library's, or copy by it
 
     def _stream(self, work: Work) -> Any:
         """Return the stream for a `Comm`."""
         return None if work.library.on_cpu else work.stream or 0
+
+    def _records_of(self, work: Work, carry: Any) -> None:
+        """Make memory for the record of this rank, of none at first, and for those of all."""
+        self._own, self._records = filled(work, carry), work.temporary(self.group.size, carry.record)
+        self._gather = self.group.gathering(self._own, self._records)
+
+    _own: Any
+    _records: Any
+    _gather: Callable[[Any], None]
 
 
 def made(
@@ -131,6 +151,8 @@ def made(
                 each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
         if not found._library.on_cpu:
             waited(work.stream)  # calls may be on another stream
+            if not any(isinstance(each, Algorithm) and each.has_state for each in vars(found).values()):
+                found._replays = found.group.replays(found._enqueue)
 
     try:
         _agreed(found, algorithm, arrays, specified, facts, options, built)
@@ -153,10 +175,13 @@ def _agreed(
     error: Exception | None = None
     try:
         found._library = _library_of(arrays)
+        facts["memory"] = "of the host" if found._library.on_cpu else "of a GPU"
         device.using(found._library.on_cpu, specified)
     except Exception as failure:
         error = failure
     found.group.compare(algorithm, facts | {name: str(value) for name, value in options.items()}, error)
+    if not found._library.on_cpu:
+        found.group.prepare()
     with found.group.building():
         try:
             device.using(found._library.on_cpu, built)
@@ -212,6 +237,42 @@ def items_of(work: Work, name: str, array: Any) -> Any:
 def begin(items: Any, place: int) -> Any:
     """Return what `items_of` returned from an item on."""
     return items + place if isinstance(items, Iterator) else items[place:]
+
+
+class Placed:
+    """Iterators over arrays, kept by where these are: to make one takes longer than to launch a kernel."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, work: Work, *arrays: Any) -> Any:
+        """Return what is made of arrays and numbers."""
+        if work.library.on_cpu or any(isinstance(each, Iterator) for each in arrays):
+            return self._make(*arrays)
+        views = [
+            each if isinstance(each, int) else device_arrays.read("", each, False)[:5] for each in arrays
+        ]
+        places = tuple(views)
+        found = self._known.get(places)
+        if found is None:
+            if len(self._known) >= _PLACES:
+                self._known.clear()
+            bare = [each if isinstance(each, int) else _unowned(*each) for each in views]
+            found = self._known[places] = self._make(*bare)
+        return found
+
+
+_PLACES = 16
+
+
+def _read(array: Any) -> tuple[Any, ...]:
+    return device_arrays.read("", array, False)[:5]
+
+
+def _unowned(address: int, size: int, dtype: np.dtype[Any], contiguous: bool, writable: bool) -> View:
+    """Return items in memory that is not kept, as it may be that of results."""
+    return View(address, dtype, (size,), (dtype.itemsize,), writable, None)
 
 
 def filled(work: Work, carry: Any) -> Any:

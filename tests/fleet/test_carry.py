@@ -6,6 +6,7 @@ from support.ranks import Affine, composed, last_nonzero
 
 import cupar
 from cupar._fleet.carry import Carry, KeyedCarry
+from cupar._fleet.counts import three_of
 from cupar._functions import libraries
 from cupar._functions.calls import Work
 
@@ -98,7 +99,10 @@ def test_runs_that_cross_shards(work, rng):
                 carry.fold(work, records, r, before)
                 carry.fold(work, records[r + 1 :], 6 - r, after)
                 if count[0]:
-                    carry.mend(work, before, records[r : r + 1], after, aggregates, count)
+                    counts = np.zeros(3, np.int64)
+                    carry.mend(work, before, records[r : r + 1], after, aggregates, three_of(counts))
+                    assert counts[1] == len(found)
+                    count = counts
                 found += zip(unique[: count[0]].tolist(), aggregates[: count[0]].tolist(), strict=True)
             assert found == plain_runs(keys, values, equality or (lambda a, b: a == b))
 

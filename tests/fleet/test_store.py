@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from datetime import timedelta
 from unittest import mock
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_host_that_waits_for_nccl_is_watched(monkeypatch):
     store, group = dist.HashStore(), Aborted()
     monkeypatch.setattr(c10d, "_store", lambda dist: store)
     new_group = mock.Mock(new_group=lambda *given, **named: None)
-    mine, other = (c10d._Line(new_group, [0, 1], None) for _ in range(2))
+    mine, other = (c10d._Line(new_group, [0, 1], timedelta(seconds=60)) for _ in range(2))
     for each in (mine, other):
         each.name("of both")
     mine.watch(group)

@@ -142,7 +142,7 @@ def aborted(group, ports):
 def faults(group, wait_for_all):
     """Return how many steps failed on one rank, and what all are told if one is interrupted."""
     new = distributed.group
-    failed = failing_ranks.check(lambda: new(timeout=60), ["reduce", "scanned", "sort"], range(0, 99, 4))
+    failed = failing_ranks.check(lambda: new(timeout=60), ["sort"], range(0, 99, 9))
     mine = new(timeout=60)
     told = failing_ranks.interrupted(mine, wait_for_all)
     return group.rank, failed, told
@@ -173,7 +173,8 @@ def main(engine, *given):
         return
     group, more = {"mpi": mpi, "gloo": gloo, "nccl": nccl}[engine](*given)
     kind = ranks.Device if engine == "nccl" else ranks.Host
-    found = {"problems": ranks.check_all(group, kind), "differing": ranks.differing(group, kind)}
+    shapes = ["uneven"] if engine == "gloo" else ranks.SHAPES
+    found = {"problems": ranks.check_all(group, kind, shapes), "differing": ranks.differing(group, kind)}
     if engine != "nccl":
         found["faults"] = faults(group, more.pop("wait_for_all"))
         group = distributed.group(timeout=60)
