@@ -114,7 +114,7 @@ class SegmentedReduce(_Segmented):
         h_init: Any,
     ) -> None:
         carry, group = self._carry, self.group
-        sizes = group.sizes(num_items)
+        sizes = group.sizes(num_items, num_segments=segments)
         if not segments:
             return
         base = sum(sizes[: group.rank])
@@ -278,7 +278,7 @@ class SegmentedScan(_Segmented):
         carry, group, offsets = self._carry, self.group, (start, end)
         if self._h_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
-        sizes = group.sizes(num_items)
+        sizes = group.sizes(num_items, num_segments=segments)
         base = sum(sizes[: group.rank])
         last = base + num_items
         crossing = work.empty((3,), INT64)

@@ -23,12 +23,20 @@ _Array = np.ndarray[Any, Any]
 Sampler = Callable[[list[_Array]], tuple[_Array, _Array]]
 
 
-def cuts(sizes: Sequence[int], sampler: Sampler) -> _Array:
-    """Return where each shard is cut so that range r has as many items as shard r.
+def cuts(sizes: Sequence[int], targets: Sequence[int], sampler: Sampler) -> _Array:
+    """Return where each shard is cut so that ranges end where they should.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Those of the shards.
+    targets : sequence of int
+        How many items all ranges up to one have, for each but the last.
+    sampler : callable
 
     Returns
     -------
-    numpy.ndarray of int64, shape (ranks + 1, ranks)
+    numpy.ndarray of int64, shape (ranges + 1, ranks)
         Range r is items ``[r, s]`` to ``[r + 1, s] - 1`` of each shard s.
 
     Raises
@@ -36,55 +44,75 @@ def cuts(sizes: Sequence[int], sampler: Sampler) -> _Array:
     ValueError
         If the samples are in no order, as a comparison that is no strict weak order has it.
     """
-    number = len(sizes)
-    targets = np.cumsum(sizes)[:-1]
-    low = np.zeros((number - 1, number), np.int64)
-    high = np.tile(np.asarray(sizes, np.int64), (number - 1, 1))
-    samples = int(np.clip(2**15 // number**2, 8, 2**11))
+    number, ends = len(sizes), np.asarray(targets, np.int64)
+    low = np.zeros((len(ends), number), np.int64)
+    high = np.tile(np.asarray(sizes, np.int64), (len(ends), 1))
     while True:
-        done_low, done_high = low.sum(1) == targets, high.sum(1) == targets
+        done_low, done_high = low.sum(1) == ends, high.sum(1) == ends
         low[done_high & ~done_low] = high[done_high & ~done_low]
         high[done_low] = low[done_low]
         open_ = np.flatnonzero((low != high).any(1))
         if not len(open_):
             break
         width = (high - low).sum()
-        ranks, places = sampler([_places(low[open_, r], high[open_, r], samples) for r in range(number)])
-        for j in open_:
-            _narrow(low[j], high[j], int(targets[j]), ranks, places)
-        if (high - low).sum() >= width:
-            raise on_all(ValueError(_NO_ORDER))
+        windows = np.hstack([low[open_], high[open_]])
+        if len(open_) > 1:
+            windows = np.unique(windows, axis=0)
+        samples = int(np.clip(2**15 // (len(windows) * number), 8, 2**11))
+        begins, stops = windows[:, :number], windows[:, number:]
+        ranks, places = sampler([_places(begins[:, r], stops[:, r], samples) for r in range(number)])
+        for begin, stop in zip(begins, stops, strict=True):
+            mine = open_[(low[open_] == begin).all(1) & (high[open_] == stop).all(1)]
+            low[mine], high[mine] = _narrowed(begin, stop, ends[mine], ranks, places)
+        if (high - low).sum() >= width or (high < low).any():
+            raise on_all(ValueError(NO_ORDER))
     found = np.vstack([np.zeros((1, number), np.int64), low, np.asarray(sizes, np.int64)[None]])
-    if (np.diff(found, axis=0) < 0).any() or (low.sum(1) != targets).any():
-        raise on_all(ValueError(_NO_ORDER))
+    if (np.diff(found, axis=0) < 0).any() or (low.sum(1) != ends).any():
+        raise on_all(ValueError(NO_ORDER))
     return found
 
 
-_NO_ORDER = "op: expected a strict weak order, by which each shard can be sorted"
+NO_ORDER = "op: expected a strict weak order, by which each shard can be sorted"
 
 
 def _places(low: _Array, high: _Array, samples: int) -> _Array:
     """Return places spread over the windows of one shard, in order."""
     steps = np.arange(samples)
     found = low[:, None] + (high - low)[:, None] * steps // samples
-    return np.unique(found[high > low])
+    found = np.sort(found[high > low], axis=None)
+    unique: _Array = found[np.diff(found, prepend=-1) != 0]
+    return unique
 
 
-def _narrow(low: _Array, high: _Array, target: int, ranks: _Array, places: _Array) -> None:
-    """Narrow the windows in which a range ends, given samples in order."""
+def _narrowed(
+    low: _Array, high: _Array, ends: _Array, ranks: _Array, places: _Array
+) -> tuple[_Array, _Array]:
+    """Return narrower windows in which some ranges end, given one window of them all and samples in order."""
     inside = (places >= low[ranks]) & (places < high[ranks])
     ranks, places = ranks[inside], places[inside]
-    number = np.arange(len(ranks))
-    # How many items of each shard go before a sample, at least and at most.
-    least = np.repeat(low[None], len(ranks) + 1, 0)
-    least[number + 1, ranks] = places + 1
-    least = np.maximum.accumulate(least)[:-1]
-    most = np.repeat(high[None], len(ranks) + 1, 0)
-    most[number, ranks] = places
-    most = np.minimum.accumulate(most[::-1])[::-1][1:]
-    least[number, ranks] = most[number, ranks] = places
-    before, after = np.flatnonzero(most.sum(1) <= target), np.flatnonzero(least.sum(1) >= target)
-    if len(before):
-        low[:] = least[before[-1]]
-    if len(after):
-        high[:] = most[after[0]]
+    number = len(ranks)
+    lows, highs = np.tile(low, (len(ends), 1)), np.tile(high, (len(ends), 1))
+    if not number:
+        return lows, highs
+    # Of each sample, the one before it on its rank, and the one after it.
+    by_rank = np.argsort(ranks.astype(np.uint16), kind="stable")
+    is_first = np.diff(ranks[by_rank], prepend=-1) != 0
+    is_last = np.append(is_first[1:], True)
+    before, behind = np.empty((2, number), np.int64)
+    before[by_rank] = np.where(is_first, low[ranks[by_rank]], np.roll(places[by_rank], 1) + 1)
+    behind[by_rank] = np.where(is_last, high[ranks[by_rank]], np.roll(places[by_rank], -1))
+    # How many items go before a sample, at least and at most.
+    least = low.sum() + np.cumsum(places + 1 - before) - 1
+    most = high.sum() - np.cumsum((behind - places)[::-1])[::-1]
+    under = np.searchsorted(np.maximum.accumulate(most), ends, "right") - 1
+    over = np.searchsorted(np.maximum.accumulate(least), ends, "left")
+    for j in range(len(ends)):
+        if under[j] >= 0:
+            i = under[j]
+            lows[j][ranks[:i]] = places[:i] + 1  # of several on a rank, the last one stays
+            lows[j][ranks[i]] = places[i]
+        if over[j] < number:
+            i = over[j]
+            highs[j][ranks[:i:-1]] = places[:i:-1]
+            highs[j][ranks[i]] = places[i]
+    return lows, highs

@@ -13,6 +13,7 @@ from support import failing_ranks, ranks
 
 import cupar
 from cupar import distributed
+from cupar._fleet import halves, sample_sort
 
 RANKS = 8
 
@@ -71,6 +72,16 @@ def test_ranks_that_differ_are_told_the_same():
     assert told[2][3].startswith("TypeError: d_num_selected_out: ")
 
 
+def test_ranks_that_differ_in_the_number_of_segments():
+    def told(group):
+        x, ends, out = np.arange(6), np.array([3, 6]), np.zeros(2, "i8")
+        sums = distributed.segmented_reduce(x, out, ends - 3, ends, ranks.plus, 0, group=group)
+        return failing_ranks.told(group, lambda: sums.run(x, out, 6, 1 + group.rank // 2, ends - 3, ends, 0))
+
+    found = on_all(distributed.threads(3, 60), told)
+    assert {*found} == {"ValueError: ranks differ in num_segments: ranks 0, 1: 1; rank 2: 2"}
+
+
 def test_a_rank_that_does_not_call():
     groups = distributed.threads(3, 0.5)
     x = np.arange(4)
@@ -113,7 +124,7 @@ def test_a_comm_of_ones_own():
     assert on_all(distributed.threads(3, 60), work) == [("recorded", 18, "gather")] * 3
 
 
-def test_keys_and_items_are_exchanged_together():
+def test_keys_and_items_are_exchanged_once():
     def work(group):
         keys, places = np.arange(9 * group.rank)[::-1].astype("u1"), np.arange(9.0 * group.rank)
         out, moved = np.zeros_like(keys), np.zeros_like(places)
@@ -123,9 +134,35 @@ def test_keys_and_items_are_exchanged_together():
         return exchange.call_count, [*zip(out.tolist(), moved.tolist(), strict=True)]
 
     found = on_all(distributed.threads(4, 60), work)
-    assert [count for count, _ in found] == [1] * 4
+    assert [count for count, _ in found] == [2] * 4
     pairs = [(key, 9 * rank - 1 - key) for key in range(27) for rank in range(4) if key < 9 * rank]
     assert [pair for _, part in found for pair in part] == pairs
+
+
+@pytest.mark.parametrize("sizes", [(700, 300), (0, 500), (400, 1)])
+def test_slices_are_merged_as_they_come(sizes):
+    """Of two ranks' parts; equal keys stay in the order of ranks."""
+    rng = np.random.default_rng(3)
+    shards = [rng.integers(0, 30, each).astype("u1") for each in sizes]
+    places = np.split(np.arange(sum(sizes)), [sizes[0]])
+
+    def work(group):
+        keys, given = shards[group.rank], places[group.rank]
+        out, moved = np.zeros_like(keys), np.zeros_like(given)
+        distributed.radix_sort(keys, out, given, moved, group=group).run(keys, out, given, moved, len(keys))
+        backwards, arrays = np.zeros_like(keys), (keys, None)
+        by_size = distributed.merge_sort(*arrays, backwards, None, lambda a, b: a > b, group=group)
+        by_size.run(*arrays, backwards, None, len(keys))
+        return out, moved, backwards
+
+    with mock.patch.object(sample_sort, "_SLICE", 48), mock.patch.object(halves, "_SAMPLES", 8):
+        out, moved, backwards = map(
+            np.concatenate, zip(*on_all(distributed.threads(2, 60), work), strict=True)
+        )
+    keys = np.concatenate(shards)
+    np.testing.assert_array_equal(moved, np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(out, np.sort(keys))
+    np.testing.assert_array_equal(backwards, np.sort(keys)[::-1])
 
 
 def test_calls_have_two_phases():

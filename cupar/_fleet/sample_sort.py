@@ -1,0 +1,265 @@
+"""Stable sorts of arrays in shards: sorted locally, cut by exact splitters, exchanged once, and merged.
+
+Each shard keeps its size, so that work and memory are balanced whatever the keys are. It takes two further
+shards of memory, beside the input and the output, and all ranks must have it before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .._functions.axes import INT64
+from .._functions.calls import Work
+from .._ir.iterator import over
+from ..iterators import CountingIterator, PermutationIterator
+from ..merges import merge
+from ..operators import Op, RawOp
+from ..search import lower_bound, upper_bound
+from ..sort import merge_sort as local_merge_sort
+from . import splitters
+from .comm import copied, raw, viewed
+from .halves import Halves
+from .sharded import Sharded, items_of
+
+_WORD = 16  # bytes: what begins so is exchanged quicker
+_SLICE, _MOST_SLICES = 2**27, 8  # bytes of a slice that is merged as the next one comes, at least
+_BYTE = np.dtype(np.uint8)
+
+
+class Sort(Sharded):
+    """What both sorts have in common: all but the local one."""
+
+    _name: str
+
+    def _build(self, work: Work, arrays: tuple[Any, ...], key: np.dtype[Any], less: Op) -> None:
+        """Build all that follows the local sort; keys are compared as `key`, which may be their bits."""
+        keys, items = arrays[0], arrays[1]
+        self._dtypes = [over("d_in_keys", keys).dtype]
+        self._key, self._less = key, less
+        if items is not None:
+            self._dtypes.append(over("d_in_items", items).dtype)
+        item = self._dtypes[1] if items is not None else None
+        self._merge = merge(key, item, key, item, key, item, less)
+        self._halves: Halves | None = None
+        if self.group.size == 2:
+            # What is equal on rank 0 goes before.
+            search = upper_bound if self.group.rank == 0 else lower_bound
+            self._search, self._place = search(key, key, INT64, less), work.empty((1,), INT64)
+            if not isinstance(less, RawOp):
+                self._halves = Halves(work, self.group, key, less)
+                return
+        gathered = PermutationIterator(key, INT64)
+        self._sample = local_merge_sort(gathered, CountingIterator(INT64.type(0)), key, INT64, less)
+        one = work.temporary(1, key)
+        work.copy(PermutationIterator(one, work.put(np.zeros(1, np.int64))), work.temporary(1, key), 1)
+
+    def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
+        """Sort the shard by itself; without storage, return how many bytes of it that takes."""
+        raise NotImplementedError
+
+    def _call(self, work: Work, keys: Any, out_keys: Any, items: Any, out_items: Any, num_items: int) -> None:
+        group, error = self.group, None
+        outputs: list[Any] = []
+        try:
+            outputs.append(items_of(work, "d_out_keys", out_keys)[:num_items])
+            if out_items is not None:
+                outputs.append(items_of(work, "d_out_items", out_items)[:num_items])
+            rooms = self._sort_shard(work, keys, items, outputs)
+        except Exception as failure:
+            error = failure
+        # The host waits for the other ranks while the shard is sorted.
+        sizes = group.sizes(num_items, self._name, error)
+        if group.size == 1 or not sum(sizes):
+            return
+        outputs[0] = viewed(outputs[0], self._key)
+        columns = [_items(room, out) for room, out in zip(rooms, outputs, strict=False)]
+
+        def sampler(places: list[Any]) -> tuple[Any, Any]:
+            return self._samples(work, columns[0], places)
+
+        if self._halves is not None:
+            cuts = self._halves.cuts(work, columns[0], sizes)
+        else:
+            cuts = splitters.cuts(sizes, np.cumsum(sizes)[:-1].tolist(), sampler)
+        pieces, finish = self._exchanged(work, rooms, columns, cuts)
+        if len(finish) > 1:
+            first = int(cuts[group.rank, 1 - group.rank])
+            self._merged_by_slices(work, pieces, finish, first, outputs)
+            return
+        finish[0]()
+        spare = columns if _levels(group.size) % 2 == 0 else _columns(rooms[-1], outputs)
+        self._merged(work, pieces, spare, outputs)
+
+    def _sort_shard(self, work: Work, keys: Any, items: Any, outputs: list[Any]) -> list[Any]:
+        """Sort the shard by itself: to where it goes, if there are no others.
+
+        Return the memory of each of its columns, and last that for what comes from other ranks, which the
+        sort takes as its storage before.
+        """
+        size, count = self.group.size, len(outputs[0])
+        columns, rooms, nbytes = outputs, [], 0
+        if size > 1:
+            rooms = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
+            columns = [_items(room, out) for room, out in zip(rooms, outputs, strict=True)]
+            nbytes = sum(each.nbytes + 2 * _WORD * size for each in outputs)
+        out_keys, out_items = _two(columns)
+        arguments = keys, out_keys, items, out_items, count
+        if count:
+            nbytes = max(nbytes, self._sorted(None, *arguments))
+        rooms.append(work.temporary(nbytes, _BYTE))
+        if count:
+            self._sorted(rooms[-1], *arguments, stream=work.stream)
+        return rooms
+
+    def _samples(self, work: Work, keys: Any, places: list[Any]) -> tuple[Any, Any]:
+        """Return the keys of all ranks at some places of each in order, as ranks and places."""
+        group, most = self.group, max(map(len, places))
+        own, mine = work.temporary(most, self._key), places[self.group.rank]
+        records = work.temporary(most * group.size, self._key)
+        work.copy(PermutationIterator(keys, work.put(mine)), own, len(mine))
+        group.gather(raw(own), raw(records), self._stream(work))
+        known = np.concatenate([r * most + np.arange(len(each)) for r, each in enumerate(places)])
+        given = PermutationIterator(records, work.put(known))
+        found, order = work.temporary(len(known), self._key), work.empty((len(known),), INT64)
+        first = CountingIterator(INT64.type(0))
+        work.run(self._sample, given, first, found, order.items, len(known))
+        ids = work.host(order)
+        ranks = np.repeat(np.arange(group.size), [*map(len, places)])
+        return ranks[ids], np.concatenate(places)[ids]
+
+    def _exchanged(
+        self, work: Work, rooms: list[Any], columns: list[Any], cuts: Any
+    ) -> tuple[list[list[Any]], list[Callable[[], Any]]]:
+        """Begin to send the parts of the sorted shard to their ranks, in slices.
+
+        Return the pieces of this one, in rank order, and what waits for each slice. Whole words are sent,
+        from places where such begin: what lies beside a part goes with it.
+        """
+        rank, size, stream = self.group.rank, self.group.size, self._stream(work)
+        arena, at, slices = rooms[-1], 0, self._slices(cuts)
+        pieces: list[list[Any]] = [[] for _ in range(size)]
+        exchanges: list[list[tuple[list[Any], list[Any]]]] = [[] for _ in range(slices)]
+        for room, column in zip(rooms, columns, strict=False):
+            width = column.itemsize
+            for each in exchanges:
+                each.append(([arena[:0]] * size, [arena[:0]] * size))
+            for r in range(size):
+                first, last = int(cuts[rank, r]), int(cuts[rank + 1, r])
+                begin = _word(first * width)
+                if r != rank:
+                    come, go = (
+                        _parts(first, last, slices),
+                        _parts(int(cuts[r, rank]), int(cuts[r + 1, rank]), slices),
+                    )
+                    for exchange, came, gone in zip(exchanges, come, go, strict=True):
+                        send, recv = exchange[-1]
+                        send[r] = room[slice(*_words(*gone, width))]
+                        places = _words(*came, width)
+                        recv[r] = arena[at + places[0] - begin : at + places[1] - begin]
+                piece = arena[at + first * width - begin :][: (last - first) * width]
+                if r == rank and _levels(size) % 2:
+                    piece = room[first * width : last * width]
+                elif r == rank:  # pieces are merged to where the shard is
+                    copied(room[first * width : last * width], piece, stream)
+                pieces[r].append(viewed(piece, column.dtype))
+                at += _word(last * width + _WORD - 1) - begin
+        return pieces, [self.group.exchanging(each, stream) for each in exchanges]
+
+    def _slices(self, cuts: Any) -> int:
+        """Return in how many slices parts are exchanged, which are merged as they come: of two ranks only."""
+        if self.group.size != 2:
+            return 1
+        most = max(int(cuts[2, 0] - cuts[1, 0]), int(cuts[1, 1]))
+        return min(max(most * sum(each.itemsize for each in self._dtypes) // _SLICE, 1), _MOST_SLICES)
+
+    def _merged_by_slices(
+        self,
+        work: Work,
+        pieces: list[list[Any]],
+        finish: list[Callable[[], Any]],
+        first: int,
+        outputs: list[Any],
+    ) -> None:
+        """Merge the piece of this rank with that of the other one, whose items begin at `first` there."""
+        rank = self.group.rank
+        own, other = pieces[rank], pieces[1 - rank]
+        before, came, at = 0, 0, 0
+        parts = _parts(first, first + len(other[0]), len(finish))
+        for wait, (_, end) in zip(finish, parts, strict=True):
+            wait()
+            until, behind = end - first, len(own[0])
+            if until < len(other[0]):
+                if until == came:
+                    continue
+                work.run(self._search, own[0], behind, other[0][until - 1 :], 1, self._place.items)
+                behind = int(work.host(self._place)[0])
+            both = [each[before:behind] for each in own], [each[came:until] for each in other]
+            count = behind - before + until - came
+            self._merge_two(
+                work, both if rank == 0 else both[::-1], [each[at : at + count] for each in outputs]
+            )
+            before, came, at = behind, until, at + count
+
+    def _merged(self, work: Work, pieces: list[list[Any]], spare: list[Any], outputs: list[Any]) -> None:
+        """Merge neighbouring pieces, of which earlier ones come from lower ranks, until there is one."""
+        for level in reversed(range(_levels(len(pieces)))):
+            target, at, found = spare if level % 2 else outputs, 0, []
+            if len(pieces) % 2:
+                pieces.append([each[:0] for each in pieces[0]])
+            for first, second in zip(pieces[::2], pieces[1::2], strict=True):
+                counts = len(first[0]), len(second[0])
+                out = [each[at : at + sum(counts)] for each in target]
+                self._merge_two(work, (first, second), out)
+                found.append(out)
+                at += sum(counts)
+            pieces = found
+
+    def _merge_two(self, work: Work, pieces: tuple[list[Any], ...], out: list[Any]) -> None:
+        given = [value for each in pieces for value in (*_two(each), len(each[0]))]
+        work.run(self._merge, *given, *_two(out))
+
+
+def _levels(pieces: int) -> int:
+    """Return how often pairs of pieces are merged until there is one."""
+    return (pieces - 1).bit_length()
+
+
+def _two(columns: list[Any]) -> tuple[Any, Any]:
+    """Return keys and items, which may be None."""
+    return columns[0], columns[1] if len(columns) > 1 else None
+
+
+def _word(place: int) -> int:
+    """Return where the word begins that a byte is in."""
+    return place // _WORD * _WORD
+
+
+def _words(first: int, last: int, width: int) -> tuple[int, int]:
+    """Return where the words of some items begin and end: nowhere, if there are none."""
+    begin = _word(first * width)
+    return begin, _word(last * width + _WORD - 1) if last > first else begin
+
+
+def _parts(first: int, last: int, number: int) -> list[tuple[int, int]]:
+    """Return where some parts of a range begin and end: but for its own ends, where words do."""
+    inner = (first + (last - first) * i // number for i in range(1, number))
+    ends = [first, *(max(each // _WORD * _WORD, first) for each in inner), last]
+    return [*pairwise(ends)]
+
+
+def _items(room: Any, like: Any) -> Any:
+    """Return items in the memory of some bytes, as many and of the dtype of others."""
+    return viewed(room[: like.nbytes], like.dtype)
+
+
+def _columns(arena: Any, outputs: list[Any]) -> list[Any]:
+    """Return memory for the items of each output."""
+    found, at = [], 0
+    for each in outputs:
+        found.append(_items(arena[at:], each))
+        at += _word(each.nbytes + _WORD - 1)
+    return found
