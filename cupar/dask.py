@@ -18,7 +18,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 _NAMES = {
-    "named": "all any count_nonzero cumulative_sum max min prod sum unique_counts",
+    "named": "all any count_nonzero cumulative_prod cumulative_sum max min prod sum unique_counts",
+    "quantiles": "median quantile",
     "reductions": "histogram reduce scan top_k",
     "sorting": "reduce_by_key sort unique",
 }
@@ -30,12 +31,15 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._dask.named import all as all
     from ._dask.named import any as any
     from ._dask.named import count_nonzero as count_nonzero
+    from ._dask.named import cumulative_prod as cumulative_prod
     from ._dask.named import cumulative_sum as cumulative_sum
     from ._dask.named import max as max
     from ._dask.named import min as min
     from ._dask.named import prod as prod
     from ._dask.named import sum as sum
     from ._dask.named import unique_counts as unique_counts
+    from ._dask.quantiles import median as median
+    from ._dask.quantiles import quantile as quantile
     from ._dask.reductions import histogram as histogram
     from ._dask.reductions import reduce as reduce
     from ._dask.reductions import scan as scan

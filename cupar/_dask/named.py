@@ -211,6 +211,28 @@ def cumulative_sum(x: da.Array, /, *, axis: int | None = None, dtype: Any = None
     return scan(x, OpKind.PLUS, axis=axis, dtype=summed(taken("x", x)) if dtype is None else dtype)
 
 
+def cumulative_prod(x: da.Array, /, *, axis: int | None = None, dtype: Any = None) -> da.Array:
+    """Return the products of all items up to each, along an axis.
+
+    Parameters
+    ----------
+    x, axis, dtype
+        As for `cumulative_sum`.
+
+    Returns
+    -------
+    dask array
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> cdask.cumulative_prod(da.from_array(np.array([1, 2, 3, 4]), chunks=2)).compute()
+    array([ 1,  2,  6, 24])
+    """
+    return scan(x, OpKind.MULTIPLIES, axis=axis, dtype=summed(taken("x", x)) if dtype is None else dtype)
+
+
 def _ones(block: Any) -> Any:
     return np.ones_like(block, INT64)
 

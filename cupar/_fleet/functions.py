@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
+from typing import cast as cast_type
 
 import numpy as np
 
@@ -28,6 +30,8 @@ from .comm import on_all
 from .group import Group
 from .group import group as group_of
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 def entered(
     called: str, x: Any, engine: Any, call: Callable[[Work, Operand, Group], Any], name: str = "x"
@@ -49,6 +53,21 @@ def entered(
     return found.together(called, by_library)
 
 
+def telling(function: F) -> F:
+    """Decorate a function of arrays: the other ranks are told, too, if one calls it with wrong arguments."""
+
+    @wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # it was not entered
+                group_of(named.get("group")).compare(function.__name__, {}, error)
+            raise
+
+    return cast_type(F, called)
+
+
 def ran(work: Work, made: Any, *arguments: Any) -> Any:
     return made.run(*arguments, stream=work.stream)
 
@@ -66,6 +85,7 @@ def _largest_of(first: bool) -> SortOrder:
 # --- Reductions and scans ---------------------------------------------------------------------------------
 
 
+@telling
 def reduce(
     x: Any,
     op: Op = OpKind.PLUS,
@@ -146,6 +166,7 @@ def reduced(
     return out.own
 
 
+@telling
 def scan(
     x: Any,
     op: Op = OpKind.PLUS,
@@ -227,6 +248,7 @@ def scanned(
 # --- Predicates and keys ----------------------------------------------------------------------------------
 
 
+@telling
 def copy_if(x: Any, predicate: Op, /, *, group: Any = None) -> Any:
     """Return those items of a shard for which a predicate holds: they stay on their rank.
 
@@ -258,6 +280,7 @@ def copy_if(x: Any, predicate: Op, /, *, group: Any = None) -> Any:
     return entered("copy_if", x, group, call)
 
 
+@telling
 def reduce_by_key(
     keys: Any, x: Any, op: Op = OpKind.PLUS, /, *, equal: Op | None = None, group: Any = None
 ) -> Runs:
@@ -302,6 +325,7 @@ def reduce_by_key(
     return entered("reduce_by_key", keys, group, call, "keys")  # type: ignore[no-any-return]
 
 
+@telling
 def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) -> Runs:
     """Return the runs of equal items of an array in shards, and how long they are.
 
@@ -337,6 +361,7 @@ def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) 
     return entered("run_length_encode", x, group, call)  # type: ignore[no-any-return]
 
 
+@telling
 def histogram(x: Any, /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram:
     """Return how many items are in each of some bins, on every rank; the last bin has both its edges.
 
@@ -404,6 +429,7 @@ def in_order(work: Work, given: Operand, places: Any, descending: bool, less: An
     return out, moved
 
 
+@telling
 def sort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None) -> Any:
     """Return this rank's part of the sorted array, as long as its shard. It is stable.
 
@@ -434,6 +460,7 @@ def sort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: 
     return entered("sort", x, group, call)
 
 
+@telling
 def argsort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None) -> Any:
     """Return where the items of this rank's part of the sorted array are in the whole one.
 
@@ -469,6 +496,7 @@ def _places(work: Work, size: int, found: Group) -> Any:
     return work.made(CountingIterator(np.int64(first)), (size,)).items
 
 
+@telling
 def top_k(x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK:
     """Return the k greatest items of an array in shards, sorted, and where they are, on every rank.
 
@@ -504,6 +532,7 @@ def top_k(x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK
     return entered("top_k", x, group, call)  # type: ignore[no-any-return]
 
 
+@telling
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) -> Any:
     """Return where values can be inserted into a sorted array in shards, on every rank.
 

@@ -44,6 +44,18 @@ def _first_greatest_float(a: Any, b: Any) -> Any:
     return a if (a[0] > b[0]) | comes_before | (a[0] == b[0]) & is_first else b
 
 
+def first_extreme(pair: np.dtype[Any], is_least: bool) -> tuple[Any, np.ndarray[Any, Any]]:
+    """Return what keeps the first extreme one of pairs of items and places, and what any pair replaces."""
+    dtype = pair["field_0"]
+    plain, of_floats = (
+        (_first_least, _first_least_float) if is_least else (_first_greatest, _first_greatest_float)
+    )
+    h_init = np.zeros(1, pair)
+    h_init["field_0"] = (operators.highest if is_least else operators.lowest)(dtype)
+    h_init["field_1"] = np.iinfo(np.int64).max
+    return of_floats if structs.kind_of(dtype) == "f" else plain, h_init
+
+
 def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least: bool) -> Operand:
     check_kind(name, x, "biuf")
     if axis is not None:
@@ -54,15 +66,9 @@ def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least:
     if not out.size:
         return out
     pairs = ZipIterator(items, CountingIterator(np.int64(0)))
-    is_float = structs.kind_of(x.dtype) == "f"
-    plain, of_floats = (
-        (_first_least, _first_least_float) if is_least else (_first_greatest, _first_greatest_float)
-    )
-    worst = (operators.highest if is_least else operators.lowest)(x.dtype)
-    h_init = np.zeros(1, pairs.dtype)
-    h_init["field_0"], h_init["field_1"] = worst, np.iinfo(np.int64).max
+    op, h_init = first_extreme(pairs.dtype, is_least)
     found = work.empty((layout.rows,), pairs.dtype)
-    reduced_rows(work, pairs, found.items, layout, of_floats if is_float else plain, h_init)
+    reduced_rows(work, pairs, found.items, layout, op, h_init)
     flat = found.parts[1].items
     if layout.rows == 1:
         work.copy(flat, out.items, 1)

@@ -81,8 +81,19 @@ def test_names_of_reductions(on_ranks, whole):
     sums = np.concatenate(on_ranks(lambda x, group: arrays.cumulative_sum(x, group=group), small))
     np.testing.assert_array_equal(sums, np.cumsum(small))
     assert sums.dtype == np.int64
-    told = on_ranks(lambda x, group: _told(lambda: arrays.min(x[:0], group=group)))
-    assert {*told} == {"ValueError: x: no shard has items"}
+    products = np.concatenate(on_ranks(lambda x, group: arrays.cumulative_prod(x, group=group), small))
+    np.testing.assert_array_equal(products, np.cumprod(small))
+    for name in ("min", "argmax"):
+        told = on_ranks(lambda x, group, name=name: _told(lambda: getattr(arrays, name)(x[:0], group=group)))
+        assert {*told} == {"ValueError: x: no shard has items"}
+
+
+def test_where_extremes_are(on_ranks, whole):
+    gap = np.where(np.arange(len(whole)) == 302, np.nan, whole)
+    for name, given in [("argmin", whole), ("argmax", whole), ("argmin", gap), ("argmax", gap)]:
+        found = on_ranks(lambda x, group, name=name: getattr(arrays, name)(x, group=group), given)
+        assert {*map(int, found)} == {int(getattr(np, name)(given))}
+        assert all(each.dtype == np.int64 for each in found)
 
 
 def test_different_items_and_quantiles(on_ranks, whole):
@@ -106,6 +117,7 @@ def test_different_items_and_quantiles(on_ranks, whole):
             ):
                 assert found.dtype == expected.dtype
                 np.testing.assert_array_equal(found, expected)
+    assert {*map(float, on_ranks(lambda x, group: arrays.median(x, group=group)))} == {np.median(whole)}
     told = on_ranks(lambda x, group: _told(lambda: arrays.quantile(x, group.rank / 4, group=group)))
     assert len({*told}) == 1 and told[0].startswith("ValueError: ranks differ in q: rank 0: 0.0")
 
@@ -138,6 +150,10 @@ def test_an_error_of_one_rank_is_raised_on_all_and_the_next_call_works(on_ranks)
         (
             lambda x, group: arrays.searchsorted(x, x, side="up" if group.rank == 1 else "left", group=group),
             "side",
+        ),
+        (
+            lambda x, group: arrays.sort(x, **{"downwards": True} if group.rank == 1 else {}, group=group),
+            "sort() got an unexpected keyword argument 'downwards'",
         ),
     ]
     for function, name in wrong:

@@ -230,6 +230,29 @@ def test_sorted_blocks_are_alike(rng, kind):
     assert sum(sizes) == 9000 and 800 <= min(sizes) <= max(sizes) <= 1000
 
 
+def test_many_blocks_are_sorted_in_few_tasks(rng):
+    items = rng.integers(0, 60, 3000)
+    x = da.from_array(items, chunks=10)
+    found = cdask.sort(x, less=low_bits)
+    assert found.npartitions == 300 and len(dict(found.__dask_graph__())) < 64**2 + 6 * 300
+    sizes = [len(each) for each in dask.compute(*found.to_delayed().ravel())]
+    assert sum(sizes) == 3000 and max(sizes) <= 20
+    assert np.array_equal(found.compute(), items[np.argsort(items & 3, kind="stable")])
+    assert np.array_equal(cdask.sort(x, npartitions=2).compute(), np.sort(items))
+
+
+def test_quantiles(rng):
+    items = rng.integers(0, 60, (9, 7))
+    x = da.from_array(items, chunks=(4, 3))
+    for method in ("linear", "nearest"):
+        found = cdask.quantile(x, [[0, 0.1], [0.55, 1]], method=method)
+        expected = arrays.quantile(items, [[0, 0.1], [0.55, 1]], method=method)
+        assert found.dtype == expected.dtype and np.array_equal(found.compute(), expected)
+    assert float(cdask.median(x).compute()) == np.median(items)
+    assert np.isnan(float(cdask.median(chunked(gaps(rng, 40), (9, 31))).compute()))
+    assert np.array_equal(cdask.cumulative_prod(x % 3, axis=0).compute(), np.cumprod(items % 3, 0))
+
+
 def test_sorts_along_axes(rng):
     items = rng.integers(0, 60, (12, 9))
     x = da.from_array(items, chunks=(5, 4))
