@@ -84,6 +84,7 @@ def nccl(rank, size, *ports):
     group = distributed.group(timeout=60)
     assert group.transport == "torch.distributed (nccl)"
     transported(group)
+    repeated(group)
     return group, {"ports": ports}
 
 
@@ -113,6 +114,29 @@ def transported(group):
     assert [each.decode() for each in group.agree(b"rank %d" % group.rank)] == [
         f"rank {rank}" for rank in range(group.size)
     ]
+
+
+def repeated(group):
+    """Have calls repeat, with other data and on other streams: from the second one on they are graphs."""
+    import cupy
+
+    x, out, zero = cupy.zeros(1000, "i4"), cupy.zeros(1, "i4"), np.zeros(1, "i4")
+    keys, unique, sums, counts = x.copy(), x.copy(), x.copy(), cupy.zeros(3, "i8")
+    arrays = keys, unique, x, sums, counts
+    total = distributed.reduce_into(x, out, ranks.plus, zero, group=group)
+    by_key = distributed.reduce_by_key(*arrays, ranks.plus, group=group)
+    for i, stream in enumerate([cupy.cuda.Stream.null] * 3 + [cupy.cuda.Stream(non_blocking=True)] * 2):
+        x[...] = i + group.rank
+        keys[...] = cupy.arange(1000) // (100 + i) + 10 * group.rank * (i % 2)
+        cupy.cuda.Stream.null.synchronize()
+        total.run(x, out, 1000, zero, stream)
+        by_key.run(*arrays, 1000, stream)
+        stream.synchronize()
+        assert int(out[0]) == 1000 * sum(range(i, i + group.size))
+        every = [np.arange(1000) // (100 + i) + 10 * rank * (i % 2) for rank in range(group.size)]
+        assert int(counts[2]) == 1 + np.count_nonzero(np.diff(np.concatenate(every)))
+    for each in (total, by_key):
+        assert [callable(graph) for graph in each._replays._known.values()] == [True]
 
 
 def aborted(group, ports):
