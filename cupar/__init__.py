@@ -172,11 +172,11 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .unique import unique_by_key as unique_by_key
 
 
-_observing: Any = None  # what a command has set that has started this program
+_observing: Any = None  # makes the observer; set by the command that started this program
 
 
 def _observer() -> Any:
-    """Return what observes the questions to factories, as it is when the first is asked."""
+    """Return the observer of requests to factories; called at the first request."""
     if _observing is not None:
         return _observing()
     if not os.environ.get("CUPAR_RECORD"):
@@ -187,7 +187,7 @@ def _observer() -> Any:
 
 
 def _numba_type(given: Any) -> Any:
-    """Return what numba sees an algorithm or an iterator as."""
+    """Return the numba type of an algorithm or an iterator."""
     from ._host import algorithms, iterators
     from ._ir.iterator import Iterator
 

@@ -1,4 +1,4 @@
-"""Makes a build: template, operators, link. It knows no cache; `_obtain` asks one first.
+"""Makes a build: template, operators, link. `_obtain` has looked in the cache before.
 
 CCCL's kernels, compiled with functions that are named but not given, are LTO-IR that waits for the linker:
 the template. It depends on types and options alone, if the functions' names are always the same. nvJitLink

@@ -212,7 +212,7 @@ class Kernel(Dispatcher):
 
     @NumbaType
     def _numba_type_(self) -> Any:
-        """Return what numba sees it as, in compiled host code."""
+        """Return its numba type, for compiled host code."""
         from ._host import kernels
 
         return kernels.type_of(self)
@@ -246,7 +246,7 @@ class Kernel(Dispatcher):
     # --- Launching ---------------------------------------------------------------------------------------
 
     def __getitem__(self, configuration: Any) -> Launcher:
-        """Return what launches it: a function of its arguments.
+        """Return the function that launches it with some arguments.
 
         Raises
         ------
@@ -273,7 +273,7 @@ class Kernel(Dispatcher):
         cluster: Any = None,
         overlaps: bool = False,
     ) -> Launcher:
-        """Return what launches it, as ``kernel[grid, block, stream, shared]`` does.
+        """Return the function that launches it, as ``kernel[grid, block, stream, shared]`` does.
 
         Parameters
         ----------
@@ -394,6 +394,6 @@ class Kernel(Dispatcher):
         return found
 
     def recompile(self) -> None:
-        """Have all that was compiled obtained anew, with what the kernel reads from outside as it is now."""
+        """Compile all overloads anew, with the present values of globals and closures."""
         self._sites.clear()
         super().recompile()

@@ -381,7 +381,7 @@ class Algorithm(Launchable):
 
     @NumbaType
     def _numba_type_(self) -> Any:
-        """Return what numba sees it as, in compiled host code."""
+        """Return its numba type, for compiled host code."""
         from .. import _numba_type  # of the package itself, since numba's types are in a room above
 
         return _numba_type(self)

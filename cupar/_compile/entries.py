@@ -17,8 +17,8 @@ from .toolchain import digest
 
 T = TypeVar("T")
 
-# What says nothing of an entry: libraries or memory that this process lacks, and whatever the GPU is in.
-_NOT_THE_ENTRYS = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
+# Errors that are no fault of an entry: this process lacks libraries or memory, or the GPU is at fault.
+_NOT_ITS_FAULT = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
 
 
 def find(parts: Mapping[str, Any], *, remote: bool = True) -> _cache.Found | None:
@@ -60,7 +60,7 @@ def fetch(
     try:
         made = use(found.entry)
     except Exception as error:
-        if found.origin == "built" or isinstance(error, _NOT_THE_ENTRYS):
+        if found.origin == "built" or isinstance(error, _NOT_ITS_FAULT):
             raise
         warn_once(
             "useless",

@@ -1,4 +1,4 @@
-"""What algorithms do on the CPU: short functions, which numba compiles with operators and iterators.
+"""Algorithms on the CPU: short functions, which numba compiles with operators and iterators.
 
 Reductions and scans are done in parts, whose number depends on the problem alone: a part is
 folded by itself, what parts come to is combined in order, and then, in scans, each part goes on from that.

@@ -1,4 +1,4 @@
-"""What functions of algorithms are made of: those of their arguments, operators and parameters."""
+"""The functions that algorithms are written with: of arguments, operators, columns and parameters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Kit:
 
     def place(self, name: str) -> Place:
         """Return where an array's address is, or an iterator's state."""
-        word = self._words.get(name, 0)  # what keeps nothing asks for nothing
+        word = self._words.get(name, 0)  # a discarded output, which is no parameter, reads none
         return Place(word) if self.arguments[name].is_pointer else Place(word, 0)
 
     def read(self, name: str) -> Any:
@@ -107,12 +107,12 @@ class Kit:
         return inlined(lambda p, i: (np.int64(start(p, i)), np.int64(stop(p, i))))
 
     def segments(self, each: Callable[..., None]) -> Phases:
-        """Return what does the same for each segment: first, if there are offsets, what checks them."""
+        """Return the phases that call a function for each segment; the first one checks offsets, if given."""
         phases = mapped(each)
         return phases if "start_offsets_in" not in self.arguments else (self._check(), *phases)
 
     def _check(self) -> Callable[[Any], None]:
-        """Return what looks for a segment whose items are not there."""
+        """Return the phase that looks for a segment whose items are not there."""
         bounds, (_, store) = self.bounds(), self.column(-1)
         room, room_out = map(integer, self.numbers[1:])
         out = self.read("start_offsets_out") if "start_offsets_out" in self.arguments else None
@@ -148,7 +148,7 @@ class Kit:
 
 
 def mapped(each: Callable[..., None]) -> Phases:
-    """Return what does the same for each index of a part."""
+    """Return the phase that calls a function for each index of a part."""
     do = inlined(each)
 
     def run(p: Any) -> None:
@@ -165,7 +165,7 @@ def run(p):
 
 
 def whole(spec: Specialisation) -> Callable[[Any], None]:
-    """Return what does the phase that is asked for, of a specialisation."""
+    """Return the function to compile, which runs one phase of a specialisation: the one that a part names."""
     phases: Phases = pkgutil.resolve_name(f"{__package__}.{execution_plan_of(spec).made_by}")(Kit(spec))
     names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
     names["phase"] = phase

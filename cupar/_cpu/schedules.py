@@ -35,7 +35,7 @@ class ExecutionPlan(NamedTuple):
         Columns of the temporary storage: those that have an item for each part, and those that have one for
         each item and another for each part. They have the dtype of an argument; `total`: of the accumulator.
     numbers : int
-        How many other numbers a plan has.
+        How many numbers a schedule has for the compiled function, beside those of parts.
     check : tuple of str
         The last column, if the first phase checks offsets: its findings, an item for each part.
     """
@@ -68,12 +68,8 @@ class Part(NamedTuple):
 FIRST_VALUE = len(Part._fields)  # the place of a call's first value among its parameters
 
 
-WORDS = {
-    "word": 1,
-    "words": 4,
-    "bins": 0,
-    "check": offsets.WORDS,
-}  # columns of integers, and how many an item has; bins: as are asked for
+# Columns of integers, and how many an item has; those of "bins" depend on the call.
+WORDS = {"word": 1, "words": 4, "bins": 0, "check": offsets.WORDS}
 
 
 class Schedule(NamedTuple):
@@ -131,7 +127,7 @@ EXECUTION_PLANS = {
 
 
 def is_numpys(spec: Specialisation) -> bool:
-    """Whether NumPy does it: a sort or top-k of numbers in their order."""
+    """Whether NumPy runs it: a sort or top-k of numbers in their order."""
     return spec.option("order") is not None
 
 

@@ -98,7 +98,7 @@ def _ask(help: Callable[[], None]) -> None:
         try:
             _thread.start_new_thread(_serve, (_asked,))
             _helpers += 1
-        except RuntimeError:  # as when the interpreter ends: those that are there do
+        except RuntimeError:  # as when the interpreter ends: the threads that there are suffice
             pass
     if _helpers:
         _asked.put(help)

@@ -92,7 +92,7 @@ def shown_parameters(method: Any) -> list[str]:
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
 
 
-_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size")  # numbers that a problem is made of, or None
+_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size")  # parameters that are a number or None
 
 
 def problem_of(cls: type[Algorithm], spec: Specialisation) -> Any:
@@ -380,8 +380,6 @@ class CompiledCall:
 @functools.cache
 def _bfloat16_bits() -> Any:
     """Return a function from a number to the bits of a bfloat16: rounded to nearest, ties to even."""
-    from numba.extending import register_jitable
-
     single, word, half = np.float32, np.uint32, np.uint16
 
     def bits(number: Any) -> Any:
@@ -396,8 +394,6 @@ def _bfloat16_bits() -> Any:
 
 def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
     """Return a function that tells whether items lie in C's or Fortran's order."""
-    from numba.extending import register_jitable
-
     lines = ["def is_contiguous(shape, strides, itemsize):"]
     for each in orders:
         order = range(ndim - 1, -1, -1) if each == "C" else range(ndim)

@@ -11,7 +11,7 @@ NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 def plain(given: Any) -> Any:
-    """Return a type without what numba has around defaults and constants."""
+    """Return a type without the wrappers that numba has for defaults and constants."""
     if isinstance(given, types.Omitted):
         given = given.value
     if given is None:

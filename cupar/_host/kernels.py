@@ -22,7 +22,7 @@ from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types,
 from .launches import call_own, on_stack
 from .native import I64
 
-__all__ = ["type_of"]
+__all__ = ["type_of"]  # from here, so that launches can be compiled wherever a kernel has a type
 
 # --- Configurations ----------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def word(typing: Any, state: Any, place: Any) -> Any:
     return types.int64(types.int64, types.int64), code
 
 
-# --- Twins of functions that plans call: see `family.twin` --------------------------------------------------
+# --- Twins that plans call: see `family.twin`. Those of makers of problems are in `problems` ---------------
 
 # Words are int64 here, whatever their bits mean.
 

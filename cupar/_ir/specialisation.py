@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
-_OF_KERNELS = ("tier", "policy")  # options that no factory passes
+_INTERNAL = ("tier", "policy")  # options of `quick` and `with_policy`, which no factory passes
 
 
 class Kind(Protocol):
@@ -93,7 +93,7 @@ class Specialisation:
 
     def as_asked(self) -> Specialisation:
         """Return the specialisation without its tier and policy, as the factory requested it."""
-        return replace(self, options=tuple(each for each in self.options if each[0] not in _OF_KERNELS))
+        return replace(self, options=tuple(each for each in self.options if each[0] not in _INTERNAL))
 
     @property
     def functions(self) -> dict[str, Operator]:

@@ -74,7 +74,7 @@ def _planner(given: Properties) -> tuple[Plan, bool]:
 
 
 def _plan(is_cooperative: bool, config: Configuration, emit: Emit) -> int:
-    # Of bound launches alone: launch sites take the numbers of their configuration once.
+    # Called for bound launches alone: launch sites take the numbers of their configuration once.
     emit(0, config.numbers(is_cooperative))
     return 0
 
@@ -129,7 +129,7 @@ class LoadedKernel(Loaded):
         return self._library.occupancy(self._symbol, threads, shared) * self.properties["sms"]
 
     def best_block(self, shared: int) -> int:
-        """Return the threads in a block that make the most of the card."""
+        """Return the size of a block with which most threads run at once on the card."""
         grid, block = c_int(), c_int()
         ask = "cuOccupancyMaxPotentialBlockSize"
         driver.call(ask, byref(grid), byref(block), self.function, None, c_size_t(shared), c_int(1024))
@@ -246,7 +246,7 @@ class Overload(Launchable):
         return self.is_built and driver.current_context() in self._code.contexts
 
     def best_block(self, shared: int = 0) -> int:
-        """Return the threads in a block that make the most of the current device."""
+        """Return the size of a block with which most threads run at once on the current device."""
         return self.loaded.best_block(shared)
 
     def max_cooperative_grid_blocks(self, block: Any, shared: int = 0) -> int:

@@ -15,7 +15,7 @@ from .tuning import Tunable, operator_class, types
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_FACTS = ("threads", "tile_items", "shared")
+_PROPERTIES = ("threads", "tile_items", "shared")
 _BLOCK_TILES = 2  # that one block takes
 
 
@@ -106,7 +106,7 @@ _OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _f
 
 SELECT = Family(
     "compact/select.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes("cupar_compact_init", "cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
     planner("cupar_select", _BLOCK_TILES, 8),
@@ -116,7 +116,7 @@ SELECT = Family(
 
 PARTITION = Family(
     "compact/partition.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes(
         "cupar_compact_init",
@@ -155,7 +155,7 @@ def _unique_traits(spec: Specialisation) -> str:
 
 UNIQUE = Family(
     "compact/unique.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes(
         "cupar_compact_init",

@@ -17,9 +17,10 @@ they call, keep to what means the same to both:
 - Facts and problems are tuples, named or not, of integers and of tuples of these. Facts hold everything that
   can be found when code is loaded, occupancy included. Plans of algorithms that are called for many sizes
   unpack them: CPython takes longer for each attribute of a named tuple than to unpack ten.
-- They call ``min``, ``max``, ``range``, and functions that are declared a `helper`.
-- `bits`, and what `histogram` has for floats and for words beyond 63 bits, are declared a `twin`: there are
-  two of each, one for CPython where it is declared, and one for numba in `_host.native`.
+- They call ``min``, ``max``, ``range``, and functions that are declared a `helper` or a `twin`. There are two
+  versions of a twin: CPython's where it is declared, and numba's in `_host.native` or `_host.problems`.
+
+The same holds for functions that make problems (`Algorithm._problem_maker`), and for what they call.
 """
 
 from __future__ import annotations
@@ -39,19 +40,20 @@ Plan = Callable[[Any, Any, Emit], int]  # takes facts and a problem, emits shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Functions that plans call: numba compiles the first as they stand, and has the others by itself.
+# Functions that plans and makers of problems call: numba compiles helpers as they stand, and has its own
+# versions of twins.
 helpers: list[Callable[..., Any]] = []
 twins: list[Callable[..., Any]] = []
 
 
 def helper(function: F) -> F:
-    """Declare a function that plans call, and that numba compiles as it stands."""
+    """Declare a function that plans or makers of problems call, and that numba compiles as it stands."""
     helpers.append(function)
     return function
 
 
 def twin(function: F) -> F:
-    """Declare a function that plans call, of which numba has its own version."""
+    """Declare a function that plans or makers of problems call, of which numba has its own version."""
     twins.append(function)
     return function
 
@@ -121,9 +123,8 @@ class Launch:
     grid: str | int  # blocks: a number of the plan, or always the same
     block: str | int  # threads in each: one of the family's properties, or always the same
     parameters: tuple[Parameter, ...]
-    shared: str | int = (
-        0  # bytes of dynamic shared memory: a number of the plan, a property, or always the same
-    )
+    # Bytes of dynamic shared memory: a number of the plan, a property, or always the same.
+    shared: str | int = 0
 
 
 @dataclass(frozen=True)

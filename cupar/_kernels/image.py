@@ -1,4 +1,4 @@
-"""A build as it is kept: the GPU code, and its properties, integers of which planners make properties."""
+"""A build as it is kept: the GPU code, and its properties, integers of which planners make facts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .tiles import NAMES, check_size, planner, shapes
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_FACTS = ("threads", "tile_items", "shared", "state")
+_PROPERTIES = ("threads", "tile_items", "shared", "state")
 _BLOCK_TILES = 1  # that one block takes
 
 
@@ -88,7 +88,7 @@ def _reduce_traits(spec: Specialisation) -> str:
 
 REDUCE_BY_KEY = Family(
     "runs/reduce_by_key.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes(
         "cupar_runs_init",
@@ -109,7 +109,7 @@ def _scan_traits(spec: Specialisation) -> str:
 
 SCAN_BY_KEY = Family(
     "runs/scan_by_key.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes(
         "cupar_runs_init",
@@ -130,7 +130,7 @@ def _encode_traits(spec: Specialisation) -> str:
 
 RUN_LENGTH_ENCODE = Family(
     "runs/run_length_encode.cuh",
-    _FACTS,
+    _PROPERTIES,
     NAMES,
     shapes(
         "cupar_runs_init",

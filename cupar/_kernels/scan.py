@@ -230,7 +230,7 @@ def _traits(spec: Specialisation) -> str:
     return "\n".join(lines)
 
 
-_FACTS = (
+_PROPERTIES = (
     *("threads", "items", "state", "payload"),  # of looking back
     *("cc", "arrays", "item", "ahead_threads", "ahead_tile", "ahead_state"),
     *(f"shared_{stages}" for stages in range(1, _MOST_STAGES + 1)),
@@ -238,7 +238,7 @@ _FACTS = (
 
 SCAN = Family(
     _source,
-    _FACTS,
+    _PROPERTIES,
     _NAMES,
     _shapes,
     _planner,

@@ -51,7 +51,7 @@ def planner(
     block_tiles : int
         How many tiles one block takes: it needs no states of tiles, and so no kernel that zeroes them.
     state_bytes : int, optional
-        Of a tile's state; by default the build says it, as its fact ``"state"``.
+        Of a tile's state; by default the build says it, as its property ``"state"``.
     """
 
     def planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:

@@ -30,17 +30,15 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Take what `LaunchState.read` returns, or the packed arguments of a user's kernel; the address of the
-# temporary storage; the plan's numbers; and the stream's handle.
+# Both take what `LaunchState.read` returns, or the packed arguments of a user's kernel; the address of the
+# temporary storage; and the plan's numbers. A `Fill` sets a graph's parameters; an `Enqueue` launches, too,
+# and takes the stream's handle.
 Fill = Callable[[Any, int, tuple[Any, ...]], None]
 Enqueue = Callable[[Any, int, tuple[Any, ...], int], None]
 
 _SIZES = {code: struct.calcsize(f"={code}") for code in "?bBhHiIqQfd"}
 _DIMENSIONS = ("grid", "grid_y", "grid_z", "block", "block_y", "block_z", "shared")
-_ATTRIBUTES = (
-    "attributes",
-    "count",
-)  # of launches that are not graphs; also names of a plan's numbers
+_ATTRIBUTES = ("attributes", "count")  # of launches that are not graphs; also names of a plan's numbers
 KERNEL = "kernel"  # the shape of all users' kernels
 KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
@@ -207,7 +205,7 @@ class Chain:
     shape : Shape
     values : Values
     properties : mapping of str to int
-        Of the build, for blocks and shared memory.
+        Of the build and the device, for blocks and shared memory.
     functions : mapping of str to c_void_p
         The kernels' handles by their symbols.
     overlaps : bool

@@ -298,7 +298,7 @@ class _Pending:
 
 
 def _kernels(spec: Specialisation) -> str:
-    """Return a key that is equal for builds that link the same kernels, or of others for equal builds."""
+    """Return the key of what builds in the queue share: the template; where there is none, the build."""
     try:
         return digest(build_parts(spec) if spec.is_kernel or spec.is_cpu else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
@@ -306,7 +306,7 @@ def _kernels(spec: Specialisation) -> str:
 
 
 def forget() -> None:
-    """Clear all builds in memory, except those memoised by call sites."""
+    """Clear all builds in memory, except those in the tables of factories."""
     from .._compile import inference
     from . import linked
 

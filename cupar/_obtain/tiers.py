@@ -43,7 +43,7 @@ def wanted(is_called: bool) -> str:
 
 
 def produced(spec: Specialisation, kept: Specialisation, device: driver.Device | None, tier: str) -> Built:
-    """Fetch or make the quick build; of both, the fast one if it is there, and else it will follow."""
+    """Fetch or make the build of a tier; for "both" the fast one if it is kept, else the quick one first."""
     if tier == "quick":
         return produce.produce(spec.quick(), kept.quick(), device)
     found = entries.find(build_parts(spec))
@@ -77,7 +77,7 @@ class _Upgrade:
             algorithm._replace(made)
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it is there, or for some seconds; return whether it is. Raises what building it did."""
+        """Wait until it is there, or for some seconds; return whether it is. Raise the error of the build."""
         future = self._future
         if future is None:
             self._work()
