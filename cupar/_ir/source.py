@@ -17,17 +17,20 @@ def node_structs(argument: Argument) -> tuple[str, str]:
     """
     symbol, code, whole = cpp.symbol(argument.name), "", argument.node
     operators = iter(argument.operators.items())
-    names: dict[int, str] = {}  # of structs, by the node's id: the same node twice is as good as two
+    # Names of structs that are no one's child yet. Equal nodes may be one object or two, which the code must
+    # not tell: it is in keys.
+    names: list[str] = []
     for index, node in enumerate(argument.node.walk()):
-        name = names[id(node)] = f"{symbol}_{index}"
-        function = ""
+        name, function = f"{symbol}_{index}", ""
+        first_child = len(names) - len(node.children)
         if node.operator is not None:
             parameter, op = next(operators)
             function = cpp.symbol(parameter)
             state = "void*, " if op.state_size else ""
             code += f'\nextern "C" __device__ void {function}({state}const void*, void*);'
         own = _arrays(node) if node is whole and node.streams else []
-        code += _struct(name, node, [names[id(child)] for child in node.children], function, own)
+        code += _struct(name, node, names[first_child:], function, own)
+        names[first_child:] = [name]
     return code, name
 
 

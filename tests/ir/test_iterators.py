@@ -33,6 +33,7 @@ from cupar import (
     _cache,
     iterators,
 )
+from cupar._base.data import Recent
 from cupar._compile import key as _key
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._ir import iterator as iterator_
@@ -262,6 +263,15 @@ def test_direction_is_part_of_the_key(transform_spec):
     assert len(set(keys)) == len(keys)
     part = lambda iterator: iterator.node.part()
     assert part(TransformIterator("f4", double)) != part(TransformOutputIterator("f4", double))
+
+
+def test_keys_do_not_tell_the_same_iterator_twice_from_two_equal_ones(transform_spec, monkeypatch):
+    one = TransformIterator("f4", double)
+    monkeypatch.setattr(nodes, "_made", Recent(512))  # what was made of it is remembered, or no longer
+    other = TransformIterator("f4", double)
+    assert one.node == other.node and one.node is not other.node
+    specs = [transform_spec(ZipIterator(one, each), "f4") for each in (one, other)]
+    assert build_key(specs[0]) == build_key(specs[1])
 
 
 def test_all_of_them_in_one_build(empty_cache, monkeypatch, nothing_is_compiled):
