@@ -26,7 +26,8 @@ _NAMES = {
         "all_of any_of equal find_first is_partitioned is_sorted is_sorted_until lexicographical_compare "
         "mismatch none_of partition_point"
     ),
-    "indexing": "diff repeat take",
+    "grids": "HistogramDD histogramdd",
+    "indexing": "diff repeat take take_ranges",
     "items": "Counted",
     "multisets": "includes set_difference set_intersection set_symmetric_difference set_union",
     "named": "all any count_nonzero max min prod sum",
@@ -85,9 +86,12 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.finding import mismatch as mismatch
     from ._functions.finding import none_of as none_of
     from ._functions.finding import partition_point as partition_point
+    from ._functions.grids import HistogramDD as HistogramDD
+    from ._functions.grids import histogramdd as histogramdd
     from ._functions.indexing import diff as diff
     from ._functions.indexing import repeat as repeat
     from ._functions.indexing import take as take
+    from ._functions.indexing import take_ranges as take_ranges
     from ._functions.items import Counted as Counted
     from ._functions.multisets import includes as includes
     from ._functions.multisets import set_difference as set_difference

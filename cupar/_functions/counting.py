@@ -159,7 +159,8 @@ def counted(work: Work, bins: Any, size: int, out: Any, number: int) -> None:
     work.run(algorithm, bins, out, *levels, size)
 
 
-def _check_weights(weights: Operand | None, x: Operand, kinds: str) -> None:
+def check_weights(weights: Operand | None, x: Operand, kinds: str) -> None:
+    """Raise TypeError or ValueError unless weights are numbers of these kinds, one for each item."""
     if weights is not None:
         check_numbers("weights", weights, kinds)
         if weights.shape != x.shape:
@@ -171,7 +172,7 @@ def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, s
     check_numbers("x", x, "biu")
     if x.ndim != 1:
         raise ValueError(f"x: expected one dimension, got {x.ndim}")
-    _check_weights(weights, x, "biuf")
+    check_weights(weights, x, "biuf")
     if length is None:
         low, high = bounds(work, x) if x.size else (0, -1)
         if low < 0:
@@ -226,7 +227,8 @@ class Histogram(NamedTuple):
     edges: Any
 
 
-def _bin_of(s: Any) -> Any:
+def bin_of(s: Any) -> Any:
+    """Return in which bin an item is, of how many edges are at or below it; -1: in none."""
     value, behind, last, number = s
     if behind > number:  # at the last edge, which is in the last bin, or beyond
         return number - 1 if value == last else -1
@@ -265,16 +267,9 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
     return np.linspace(low, high, int(bins) + 1, dtype=dtype if dtype.kind == "f" else _FLOAT)
 
 
-def histogram_of(
-    work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
-) -> Any:
-    check_kind("histogram", x, "biuf")
-    if x.dtype.kind == "b":
-        x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
-    _check_weights(weights, x, "biufc")
-    known = edges_of(x, bins, interval, work)
-    number = len(known) - 1
-    edges = work.operand(work.put(known))
+def bins_of(work: Work, x: Operand, known: np.ndarray[Any, Any]) -> tuple[Operand, Any]:
+    """Return edges as an array, and an iterator over the bin that each item is in; -1: none."""
+    number, edges = len(known) - 1, work.operand(work.put(known))
     dtype = np.result_type(x.dtype, known.dtype)
     levels = work.kept(cast(edges.items, dtype), number + 1)
     values, behind = cast(x.items, dtype), work.temporary(x.size, INT64)
@@ -282,7 +277,19 @@ def histogram_of(
         search = upper_bound(levels, values, behind, operators.less_of(dtype))
         work.run(search, levels, number + 1, values, x.size, behind)
     last = PermutationIterator(levels, constant(number))
-    found = TransformIterator(ZipIterator(values, behind, last, constant(number)), _bin_of, INT64)
+    return edges, TransformIterator(ZipIterator(values, behind, last, constant(number)), bin_of, INT64)
+
+
+def histogram_of(
+    work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
+) -> Any:
+    check_kind("histogram", x, "biuf")
+    if x.dtype.kind == "b":
+        x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
+    check_weights(weights, x, "biufc")
+    known = edges_of(x, bins, interval, work)
+    number = len(known) - 1
+    edges, found = bins_of(work, x, known)
     if weights is None:
         hist = work.empty((number,), INT64)
         counted(work, found, x.size, hist.items, number)

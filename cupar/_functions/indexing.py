@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..iterators import CountingIterator, PermutationIterator, TransformIterator
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import upper_bound
 from ..transform import binary_transform
+from . import operators
 from .axes import INT64, Layout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work, enter
 from .described import described
@@ -116,6 +117,72 @@ def repeat(
     inputs = {"x": x, "repeats": repeats if number is None else None}
     optional = () if number is None else ("repeats",)
     return enter(_repeat, inputs, number, axis, size, stream=stream, optional=optional)
+
+
+def _length(s: Any) -> Any:
+    return s[1] - s[0] if s[1] > s[0] else 0
+
+
+def _cut(s: Any) -> Any:
+    at, size = s
+    if at < 0:
+        return at * 0
+    return at if at < size else size
+
+
+def _of_range(s: Any) -> Any:
+    i, end, behind, size = s
+    at = end - (behind - i)
+    if at < 0:
+        return at * 0
+    return at if at < size else size - 1
+
+
+@described("x", "starts", "ends", starts="indices", ends="indices", size="length")
+def take_ranges(
+    work: Work, x: Any, starts: Any, ends: Any, /, *, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return the items of many ranges, one after another: of ``x[start:end]`` for each start and end.
+
+    Ranges are cut to the items that there are; a start or an end below 0 is 0.
+
+    >>> arrays.take_ranges(np.array([5, 6, 7, 8]), np.array([2, 0]), np.array([4, 1]))
+    array([7, 8, 5])
+    """
+    check_numbers("starts", starts, "iu")
+    check_numbers("ends", ends, "iu")
+    if starts.shape != ends.shape:
+        raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
+    length, number = size_of(size), starts.size
+    first, last = (
+        TransformIterator(ZipIterator(cast(each.items, INT64), constant(x.size)), _cut, INT64)
+        for each in (starts, ends)
+    )
+    behind = work.empty((number,), INT64)
+    if number:
+        lengths = TransformIterator(ZipIterator(first, last), _length, INT64)
+        scanned_rows(work, lengths, behind.items, Layout(1, number, 1), OpKind.PLUS, None)
+    count = work.made(behind.items[-1:] if number else constant(0), (), INT64)
+    total = int(work.host(count)) if length is None else length
+    out = work.empty((total,), x.dtype)
+    if total and number and x.size:
+        ranges, numbers = work.temporary(total, INT64), CountingIterator(np.int64(0))
+        search = upper_bound(behind.items, numbers, ranges, values_sorted=True)
+        work.run(search, behind.items, number, numbers, total, ranges)
+        own = TransformIterator(ZipIterator(ranges, constant(number - 1)), _cut, INT64)
+        each = PermutationIterator(ZipIterator(last, behind.items), own)
+        places = TransformIterator(
+            ZipIterator(
+                numbers,
+                TransformIterator(each, operators.first, INT64),
+                TransformIterator(each, operators.second, INT64),
+                constant(x.size),
+            ),
+            _of_range,
+            INT64,
+        )
+        work.copy(PermutationIterator(bits(x.items), places), bits(out.items), total)
+    return out if length is None else Counted(out, count)
 
 
 # --- Joined and subtracted -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 from .. import structs
 from .._functions.axes import INT64, axis_of, columns, constant, indices, layout_of
 from .._functions.calls import Operand
-from .._functions.counting import _bin_of, by_id, counted, edges_of, segments
+from .._functions.counting import bin_of, by_id, counted, edges_of, segments
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
@@ -341,7 +341,7 @@ def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str, batc
         work.run(search, levels, number + 1, values, x.size, behind)
     last, count = (_constants(number)[0] for _ in range(2))
     found = TransformIterator(
-        ZipIterator(values, behind, PermutationIterator(levels, last), count), _bin_of, INT64
+        ZipIterator(values, behind, PermutationIterator(levels, last), count), bin_of, INT64
     )
     if batch and x.size:
         every = CountingIterator(np.int64(0)), *_constants(math.prod(x.shape[batch:]), number)

@@ -1,0 +1,103 @@
+"""Histograms of several dimensions: bins of each, and cells of all."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..iterators import ConstantIterator, TransformIterator, ZipIterator
+from ..operators import OpKind
+from .axes import INT64, constant
+from .calls import Operand, Work, enter
+from .counting import bins_of, check_weights, counted, edges_of, segments
+from .rows import check_numbers
+from .values import cast
+
+_FLOAT = np.dtype(np.float64)
+_MOST = 2**31 - 2  # cells
+
+
+class HistogramDD(NamedTuple):
+    """The number of items in each cell, and the edges of the bins along each dimension."""
+
+    hist: Any
+    edges: tuple[Any, ...]
+
+
+def _cell(s: Any) -> Any:
+    cell, place, number = s
+    return cell * number + place if cell >= 0 and place >= 0 else -1
+
+
+def _of_each(name: str, given: Any, number: int) -> list[Any]:
+    """Return what is given for each dimension, or for all."""
+    if given is None or isinstance(given, (int, np.integer)):
+        return [given] * number
+    if len(given) != number:
+        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}")
+    return list(given)
+
+
+def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any) -> HistogramDD:
+    parts = x.parts or (x,)
+    for i, each in enumerate(parts):
+        check_numbers(f"x[{i}]" if x.parts else "x", each, "biuf")
+    check_weights(weights, parts[0], "biuf")
+    every = zip(_of_each("bins", bins, len(parts)), _of_each("range", interval, len(parts)), strict=True)
+    known = [edges_of(each, *own, work) for each, own in zip(parts, every, strict=True)]
+    shape = tuple(len(each) - 1 for each in known)
+    total = int(np.prod(shape, dtype=object))
+    if total > _MOST:
+        raise ValueError(f"bins: expected {_MOST} cells at most, got {total}")
+    cells: Any = ConstantIterator(np.int64(0))
+    edges = []
+    for each, own in zip(parts, known, strict=True):
+        its, places = bins_of(work, each, own)
+        edges.append(its)
+        of_all = TransformIterator(ZipIterator(cells, places, constant(len(own) - 1)), _cell, INT64)
+        cells = work.kept(of_all, x.size)
+    if weights is None:
+        hist = work.empty(shape, INT64)
+        counted(work, cells, x.size, hist.items, total)
+    else:
+        hist = work.empty(shape, _FLOAT)
+        values = cast(weights.items, _FLOAT)
+        segments(work, values, cells, x.size, hist.items, total, OpKind.PLUS, np.zeros(1))
+    return HistogramDD(hist, tuple(edges))
+
+
+def histogramdd(
+    x: Any, /, *, bins: Any = 10, range: Any = None, weights: Any = None, stream: Any = None
+) -> HistogramDD:
+    """Return how many points are in each cell of a grid, as ``numpy.histogramdd``.
+
+    Parameters
+    ----------
+    x : tuple of arrays
+        The coordinates of points: an array of real numbers for each dimension, of one shape.
+    bins : int or sequence, optional
+        As for `histogram`, of all dimensions; or a sequence of these, one for each.
+    range : sequence of pairs, optional
+        As for `histogram`, one for each dimension; None among them: from the least to the greatest item.
+        Points that are outside in one dimension, and NaNs, are not counted.
+    weights : array, optional
+        One for each point; summed in float64.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    HistogramDD
+        A named tuple of `hist`, with a dimension for each array, and `edges`, an array for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.histogramdd((np.array([0, 1, 1]), np.array([5, 5, 9])), bins=2).hist
+    array([[1, 0],
+           [1, 1]])
+    """
+    found: HistogramDD = enter(_histogramdd, {"x": x, "weights": weights}, bins, range, stream=stream)
+    return found

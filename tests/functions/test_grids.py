@@ -1,0 +1,69 @@
+"""Histograms of several dimensions, and ranges of items, against NumPy's."""
+
+import numpy as np
+import pytest
+
+from cupar import arrays
+
+
+def points(rng, n, number):
+    return tuple(rng.integers(-3, 12, n).astype(dtype) for dtype in ("f4", "i2", "f8")[:number])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histograms_of_several_dimensions(weighted, rng):
+    for n, number, bins, interval in (
+        (500, 1, 4, None),
+        (500, 2, (3, [0, 1, 1, 5, 9]), None),
+        (500, 3, 4, [(0, 5), None, (-1, 20)]),
+        (0, 2, 3, [(0, 1), (0, 1)]),
+    ):
+        x = points(rng, n, number)
+        weights = rng.integers(0, 5, n).astype("f4") if weighted else None
+        expected, edges = np.histogramdd(np.stack(x, 1), bins, interval, weights=weights)
+        found = arrays.histogramdd(x, bins=bins, range=interval, weights=weights)
+        assert found.hist.dtype == ("f8" if weighted else "i8")
+        np.testing.assert_array_equal(found.hist, expected)
+        for one, other in zip(found.edges, edges, strict=True):
+            np.testing.assert_allclose(one, other)
+
+
+def test_points_that_are_outside_or_nan_are_not_counted():
+    x = np.array([0.5, np.nan, 2.0, 5.0, 0.5]), np.array([0.5, 0.5, 2.0, 0.5, np.nan])
+    found = arrays.histogramdd(x, bins=([0, 1, 2], [0, 1, 2]))
+    assert found.hist.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "message"),
+    [
+        ({"bins": (3,)}, ValueError, "bins: expected one for each of 2 dimensions, got 1"),
+        (
+            {"bins": 3, "range": [(0, 1)] * 3},
+            ValueError,
+            "range: expected one for each of 2 dimensions, got 3",
+        ),
+        ({"bins": 1 << 20}, ValueError, "bins: expected 2147483646 cells at most"),
+        ({"weights": np.zeros(3)}, ValueError, "weights: expected shape"),
+        ({"bins": ([2, 1], 3)}, ValueError, "bins: expected edges that rise"),
+    ],
+)
+def test_what_makes_no_grid_is_refused(named, error, message):
+    with pytest.raises(error, match=message):
+        arrays.histogramdd((np.arange(4.0), np.arange(4.0)), **named)
+
+
+def test_ranges(rng):
+    x = np.arange(50, dtype="i2")
+    for number, n in ((0, 50), (1, 50), (7, 50), (300, 50), (4, 0)):
+        starts, ends = rng.integers(-4, 56, (2, number))
+        expected = [x[:n][max(s, 0) : max(e, 0)] for s, e in zip(starts, ends, strict=True)]
+        expected = np.concatenate([x[:0], *expected])
+        np.testing.assert_array_equal(arrays.take_ranges(x[:n], starts, ends), expected)
+        items, count = arrays.take_ranges(x[:n], starts.astype("i4"), ends.astype("i4"), size=10_000)
+        assert int(count) == len(expected)
+        np.testing.assert_array_equal(items[: int(count)], expected)
+    pairs = arrays.take_ranges((x, x * 2.0), np.array([3, 40]), np.array([5, 41]))
+    assert [each.tolist() for each in pairs] == [[3, 4, 40], [6, 8, 80]]
+    with pytest.raises(ValueError, match="ends: expected the shape of `starts`"):
+        arrays.take_ranges(x, np.array([1]), np.array([1, 2]))
