@@ -1,7 +1,7 @@
 """Algorithm objects in numba: their types, and `run` as compiled code has it.
 
 A type stands for all algorithms of a class that are called in the same way: what differs otherwise is in the
-block of words (see `_launch.words`) that an object's value points to.
+table of words (see `_launch.words`) that an object's value points to.
 
 numba asks an object for its type by the attribute `_numba_type_`, which ends in `type_of` here. When a call
 of `run` is typed, `calls.CompiledCall` writes its source, numba compiles that, and the call becomes a call
@@ -26,7 +26,7 @@ from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan
 from .._launch.code import Loaded
-from .._launch.words import block, of_chains
+from .._launch.words import of_chains, table_of
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .errors import LaunchError
 from .given import Called, call_compiled, plain
@@ -47,7 +47,7 @@ class Prepared:
     kernels : tuple of str
         Those of all launches, by the numbers that errors have.
     words : numpy.ndarray
-        The block; see `_launch.words`.
+        The table; see `_launch.words`.
     kept : list
         Objects whose addresses are in it.
     """
@@ -81,7 +81,7 @@ def _prepare(loaded: Loaded) -> Prepared:
     chains = [loaded.chains.get(name) for name in loaded.shape_names]
     found = [chain for chain in chains if chain]
     kernels = tuple(launch.kernel for chain in found for launch, *_ in chain.launches)
-    words = block(launches.functions(), plans.words_of(loaded.facts), of_chains(chains, kept))
+    words = table_of(launches.functions(), plans.words_of(loaded.facts), of_chains(chains, kept))
     return Prepared(loaded.plan, loaded.facts, tuple(found[0].values.layouts), kernels, words, kept)
 
 
@@ -178,20 +178,20 @@ def _run(context: Any, builder: Any, kind: AlgorithmType, value: Any) -> Any:
 @register_model(RunType)
 @register_model(AlgorithmType)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
-    """The address of the block."""
+    """The address of the table."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, I64)
 
 
-def address_of_block(algorithm: Algorithm) -> int:
-    """Return the address of an algorithm's block in the current context."""
+def address_of_table(algorithm: Algorithm) -> int:
+    """Return the address of an algorithm's table in the current context."""
     return int(prepared(algorithm).words.ctypes.data)
 
 
 @unbox(AlgorithmType)
 def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
-    return native.unboxed_word(address_of_block, obj, c)
+    return native.unboxed_word(address_of_table, obj, c)
 
 
 @lower_constant(AlgorithmType)
@@ -236,7 +236,7 @@ def _function(kind: AlgorithmType, call: calls.CompiledCall) -> Any:
         "_nothing": plans.nothing,
         "_emitter": plans.emitter(known.facts),
         "_status_of": plans.status_of,
-        "_block": _block,
+        "_table_of": _table_of,
         "_allocate": native.allocate,
         "_release": native.release,
         "_adopt": native.adopt_context,
@@ -258,8 +258,8 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 @intrinsic
-def _block(typing: Any, algorithm: Any) -> Any:
-    """Return the address of an algorithm's block."""
+def _table_of(typing: Any, algorithm: Any) -> Any:
+    """Return the address of an algorithm's table."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return values[0]

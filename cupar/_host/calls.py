@@ -33,10 +33,10 @@ from .view_types import ViewType
 
 _HEAD = """
 def call(self, {parameters}):
-    _state = _block(self)
+    _table = _table_of(self)
     _stream = {stream}
     {checks}
-    _given = _facts(_state)
+    _given = _facts(_table)
     _needed = _plan(_given, _problem, _nothing())
     if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
@@ -45,14 +45,14 @@ def call(self, {parameters}):
 _RUN = """
     _status, _address = 0, 0
     if _needed > 0:
-        _status, _address = _allocate(_state, _needed, _stream)
-        if _status == {no_context} and _adopt(_state):
-            _status, _address = _allocate(_state, _needed, _stream)
+        _status, _address = _allocate(_table, _needed, _stream)
+        if _status == {no_context} and _adopt(_table):
+            _status, _address = _allocate(_table, _needed, _stream)
         if _status:
             raise _LaunchError({subject!r}, "cuMemAllocFromPoolAsync", _status)
     {launch}
     if _needed > 0:
-        _freed = _release(_state, _address, _stream)
+        _freed = _release(_table, _address, _stream)
         if _freed and not _status:
             raise _LaunchError({subject!r}, "cuMemFreeAsync", _freed)
     if _status:
@@ -63,10 +63,10 @@ _RUN = """
 _LAUNCH = """
 _status = {no_context}
 while _status & 0xFFFFFFFF == {no_context}:
-    _emit = _emitter(_state, _address, _stream, ({values}))
+    _emit = _emitter(_table, _address, _stream, ({values}))
     _plan(_given, _problem, _emit)
     _status = _status_of(_emit)
-    if _status & 0xFFFFFFFF == {no_context} and not _adopt(_state):
+    if _status & 0xFFFFFFFF == {no_context} and not _adopt(_table):
         break
 """
 

@@ -40,12 +40,12 @@ _NO_SHAPE = 999  # CUDA_ERROR_UNKNOWN: no plan has a shape that the build has no
 @functools.cache
 @global_compiler_lock
 def functions() -> tuple[int, ...]:
-    """Return the addresses of `OWN`, which are compiled once in a process: blocks have them.
+    """Return the addresses of `OWN`, which are compiled once in a process; tables have them.
 
-    - ``launch(state, shape, call)`` launches a shape, whose words are at an address. It returns a status; if
+    - ``launch(table, shape, call)`` launches a shape, whose words are at an address. It returns a status; if
       that is not 0, it has the number of the launch that failed in its upper half.
-    - ``emit(state, shapes, number, call)`` launches a shape by its number in a table, unless a launch before
-      it has failed, and sets the call's status.
+    - ``emit(table, shapes, number, call)`` launches a shape by its number, unless a launch before it has
+      failed, and sets the call's status.
     """
     library = cpu_target.target_context.codegen().create_library("cupar")
     module = library.create_ir_module("cupar")
@@ -64,17 +64,17 @@ def functions() -> tuple[int, ...]:
 _kept: list[Any] = []
 
 
-def call_own(builder: Any, state: Any, name: str, *given: Any) -> Any:
+def call_own(builder: Any, table: Any, name: str, *given: Any) -> Any:
     """Call one of `OWN`."""
     kind = ir.FunctionType(I64, [I64] * (1 + len(given))).as_pointer()
-    return builder.call(builder.inttoptr(word_at(builder, state, PLACES[name]), kind), [state, *given])
+    return builder.call(builder.inttoptr(word_at(builder, table, PLACES[name]), kind), [table, *given])
 
 
 def _write_emit(function: Any, launch: Any) -> None:
-    state, shapes, number, call = function.args
+    table, shapes, number, call = function.args
     builder = ir.IRBuilder(function.append_basic_block())
     with builder.if_then(builder.icmp_unsigned("==", word_at(builder, call, STATUS), I64(0))):
-        status = builder.call(launch, [state, word_at(builder, shapes, number), call])
+        status = builder.call(launch, [table, word_at(builder, shapes, number), call])
         set_word(builder, call, STATUS, status)
     builder.ret(I64(0))
 
@@ -88,7 +88,7 @@ def on_stack(builder: Any, words: Sequence[Any], more: int = 0) -> Any:
 
 
 def _write_launch(function: Any) -> None:
-    state, shape, call = function.args
+    table, shape, call = function.args
     builder = ir.IRBuilder(function.append_basic_block())
     with builder.if_then(builder.icmp_unsigned("==", shape, I64(0))):
         builder.ret(I64(_NO_SHAPE))
@@ -140,7 +140,7 @@ def _write_launch(function: Any) -> None:
         with builder.if_then(builder.icmp_unsigned("!=", shown, I64(0)), likely=False):
             kind = ir.FunctionType(ir.VoidType(), [I64] * 9).as_pointer()
             builder.call(builder.inttoptr(shown, kind), [name, *numbers])
-        status = called(builder, state, "cuLaunchKernelEx", config, kernel, pointers, I64(0))
+        status = called(builder, table, "cuLaunchKernelEx", config, kernel, pointers, I64(0))
         with builder.if_then(builder.icmp_unsigned("!=", status, _I32(0)), likely=False):
             builder.ret(builder.or_(builder.zext(status, I64), builder.shl(number, I64(32))))
         builder.store(builder.add(record, builder.mul(length, I64(8))), at)

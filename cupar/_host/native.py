@@ -23,15 +23,15 @@ LISTS = segments.LISTS
 _NO_STARTS = (0,) * (LISTS + 1)
 
 
-def word_at(builder: Any, state: Any, place: Any) -> Any:
-    """Read a word of a block; its place is a number, or a value."""
-    block = builder.inttoptr(state, WORDS)
-    return builder.load(builder.gep(block, [place if isinstance(place, ir.Value) else I64(place)]))
+def word_at(builder: Any, address: Any, place: Any) -> Any:
+    """Read one of the words at an address; its place is a number, or a value."""
+    words = builder.inttoptr(address, WORDS)
+    return builder.load(builder.gep(words, [place if isinstance(place, ir.Value) else I64(place)]))
 
 
-def set_word(builder: Any, state: Any, place: int, value: Any) -> None:
-    """Write a word of a block."""
-    builder.store(value, builder.gep(builder.inttoptr(state, WORDS), [I64(place)]))
+def set_word(builder: Any, address: Any, place: int, value: Any) -> None:
+    """Write one of the words at an address."""
+    builder.store(value, builder.gep(builder.inttoptr(address, WORDS), [I64(place)]))
 
 
 def as_word(builder: Any, value: Any) -> Any:
@@ -42,8 +42,8 @@ def as_word(builder: Any, value: Any) -> Any:
 
 
 @intrinsic
-def word(typing: Any, state: Any, place: Any) -> Any:
-    """Read a word of a build's block."""
+def word(typing: Any, table: Any, place: Any) -> Any:
+    """Read a word of a table."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return word_at(builder, *values)
@@ -139,22 +139,22 @@ def _scaled(part: Any, whole: Any, bits: Any) -> Any:
 # --- Calls of the driver -----------------------------------------------------------------------------------
 
 
-def called(builder: Any, state: Any, name: str, *values: Any) -> Any:
-    """Call a function of the driver, whose address is in the block; return its status."""
+def called(builder: Any, table: Any, name: str, *values: Any) -> Any:
+    """Call a function of the driver, whose address is in the table; return its status."""
     kinds = [each.type for each in values]
     pointer = ir.FunctionType(_I32, kinds).as_pointer()
-    return builder.call(builder.inttoptr(word_at(builder, state, PLACES[name]), pointer), values)
+    return builder.call(builder.inttoptr(word_at(builder, table, PLACES[name]), pointer), values)
 
 
 @intrinsic
-def allocate(typing: Any, state: Any, nbytes: Any, stream: Any) -> Any:
+def allocate(typing: Any, table: Any, nbytes: Any, stream: Any) -> Any:
     """Allocate memory in the order of a stream; return the status and the address."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        state, nbytes, stream = values
+        table, nbytes, stream = values
         place = cgutils.alloca_once(builder, I64)
-        pool = word_at(builder, state, PLACES["pool"])
-        status = called(builder, state, "cuMemAllocFromPoolAsync", place, nbytes, pool, stream)
+        pool = word_at(builder, table, PLACES["pool"])
+        status = called(builder, table, "cuMemAllocFromPoolAsync", place, nbytes, pool, stream)
         found = builder.zext(status, I64), builder.load(place)
         return context.make_tuple(builder, signature.return_type, found)
 
@@ -162,30 +162,30 @@ def allocate(typing: Any, state: Any, nbytes: Any, stream: Any) -> Any:
 
 
 @intrinsic
-def release(typing: Any, state: Any, address: Any, stream: Any) -> Any:
+def release(typing: Any, table: Any, address: Any, stream: Any) -> Any:
     """Free memory in the order of a stream; return the status."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        state, address, stream = values
-        return builder.zext(called(builder, state, "cuMemFreeAsync", address, stream), I64)
+        table, address, stream = values
+        return builder.zext(called(builder, table, "cuMemFreeAsync", address, stream), I64)
 
     return types.int64(types.int64, types.int64, types.int64), code
 
 
 @intrinsic
-def adopt_context(typing: Any, state: Any) -> Any:
+def adopt_context(typing: Any, table: Any) -> Any:
     """Make the build's context current if this thread has none; return whether it was done."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        (state,) = values
+        (table,) = values
         place = cgutils.alloca_once(builder, I64, zfill=True)
-        failed = called(builder, state, "cuCtxGetCurrent", place)
+        failed = called(builder, table, "cuCtxGetCurrent", place)
         current = builder.load(place)
         has_none = builder.and_(
             builder.icmp_unsigned("==", failed, _I32(0)), builder.icmp_unsigned("==", current, I64(0))
         )
         with builder.if_then(has_none):
-            called(builder, state, "cuCtxSetCurrent", word_at(builder, state, PLACES["context"]))
+            called(builder, table, "cuCtxSetCurrent", word_at(builder, table, PLACES["context"]))
         return builder.zext(has_none, I64)
 
     return types.int64(types.int64), code

@@ -104,7 +104,7 @@ def _read(context: Any, builder: Any, address: Any, kind: Any) -> Any:
 
 
 def reader(facts: Any) -> Any:
-    """Return ``facts(state)``, which gives facts like these from a build's block.
+    """Return ``facts(table)``, which gives facts like these from a build's table.
 
     Plans unpack a tuple without names, so that is one.
     """
@@ -113,7 +113,7 @@ def reader(facts: Any) -> Any:
     own = types.Tuple(tuple(map(_as_read, kind))) if is_tuple else _as_read(kind)
 
     @intrinsic
-    def read(typing: Any, state: Any) -> Any:
+    def read(typing: Any, table: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             address = builder.add(values[0], I64(8 * FIRST))
             if not is_tuple:
@@ -151,13 +151,13 @@ class EmitType(Called):
 
 @register_model(EmitType)
 class _Model(models.StructModel):  # type: ignore[misc]
-    """The addresses of a build's block, of its table of shapes, of a call's words and of its numbers.
+    """The addresses of a build's table, of the part with its shapes, of a call's words and of its numbers.
 
     0 as that of the words: nothing is launched.
     """
 
     def __init__(self, manager: Any, kind: EmitType) -> None:
-        names = ("state", "shapes", "call", "numbers")
+        names = ("table", "shapes", "call", "numbers")
         super().__init__(manager, kind, [(name, types.int64) for name in names])
 
 
@@ -172,7 +172,7 @@ def _emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             zip(cgutils.unpack_tuple(builder, values[2]), numbers, strict=True)
         ):
             set_word(builder, emit.numbers, k, context.cast(builder, value, each, types.int64))
-        call_own(builder, emit.state, "emit", emit.shapes, values[1], emit.call)
+        call_own(builder, emit.table, "emit", emit.shapes, values[1], emit.call)
     return context.get_dummy_value()
 
 
@@ -187,19 +187,19 @@ def nothing(typing: Any) -> Any:
 
 
 def emitter(facts: Any) -> Any:
-    """Return ``emitter(state, address, stream, values)``, which makes an `emit` that launches shapes.
+    """Return ``emitter(table, address, stream, values)``, which makes an `emit` that launches shapes.
 
     The values of the call are addresses, of arrays or of bytes: it puts the words of the call on the stack.
     """
     kind, first = EmitType(), FIRST + len(words_of(facts))
 
     @intrinsic
-    def emitter(typing: Any, state: Any, address: Any, stream: Any, values: Any) -> Any:
+    def emitter(typing: Any, table: Any, address: Any, stream: Any, values: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            state, address, stream, values = given
+            table, address, stream, values = given
             words = [I64(0), address, stream, I64(0), *cgutils.unpack_tuple(builder, values)]
             made = cgutils.create_struct_proxy(kind)(context, builder)
-            made.state, made.shapes = state, builder.add(state, I64(8 * first))
+            made.table, made.shapes = table, builder.add(table, I64(8 * first))
             made.call = on_stack(builder, words, _MOST_NUMBERS)
             made.numbers = builder.add(made.call, I64(8 * len(words)))
             return made._getvalue()

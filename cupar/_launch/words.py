@@ -1,6 +1,6 @@
 """Builds and kernels as tables of 8-byte words, which compiled host code reads; each is for one context.
 
-A block is the table of an algorithm's build (of a kernel: see `_host.kernel_types`)::
+This is the table of an algorithm's build (of a kernel's: see `_host.kernel_types`)::
 
     functions of the driver, pool, context, `OWN`     head, the same in all: `PLACES`
     facts                                             as the plan takes them
@@ -64,7 +64,7 @@ def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, int]:
 
 
 def head(own: Sequence[int]) -> list[int]:
-    """Return the head of a block for the current context; `own` are the addresses of `OWN`."""
+    """Return the head of a table for the current context; `own` are the addresses of `OWN`."""
     context = c_void_p()
     driver.call("cuCtxGetCurrent", byref(context))
     functions = [address_of(getattr(driver.library(), name)) for name in FUNCTIONS]
@@ -159,16 +159,16 @@ def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]
     return found
 
 
-def block(own: Sequence[int], first: Sequence[int], shapes: Sequence[Sequence[int]]) -> Any:
-    """Return a block: its head, some words, the address of each shape's words or 0, and these words."""
+def table_of(own: Sequence[int], first: Sequence[int], shapes: Sequence[Sequence[int]]) -> Any:
+    """Return a table: its head, some words, the address of each shape's words or 0, and these words."""
     start = [*head(own), *first]
     at, addresses = len(start) + len(shapes), []
     for each in shapes:
         addresses.append(at if each else 0)
         at += len(each)
     words = as_words([*start, *addresses, *(word for each in shapes for word in each)])
-    table = words[len(start) : len(start) + len(shapes)]
-    table[table > 0] = table[table > 0] * 8 + words.ctypes.data
+    places = words[len(start) : len(start) + len(shapes)]
+    places[places > 0] = places[places > 0] * 8 + words.ctypes.data
     return words
 
 
