@@ -23,7 +23,6 @@ from .scans import scan_of
 from .values import cast, initial
 
 _BOOL = np.dtype(bool)
-_NOWHERE = np.iinfo(np.int64).max
 
 
 @operators.remembered
@@ -47,10 +46,6 @@ def flags_of(x: Operand, predicate: Op, invert: bool = False) -> Operand:
 
 def _equal_pair(s: Any) -> Any:
     return s[0] == s[1]
-
-
-def _unequal_pair(s: Any) -> Any:
-    return s[0] != s[1]
 
 
 # --- Reduced ----------------------------------------------------------------------------------------------
