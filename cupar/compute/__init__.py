@@ -19,8 +19,9 @@ from ._table import TABLE
 
 _NAMES = {
     "_algorithms": " ".join(["DoubleBuffer SortOrder", *TABLE, *(f"make_{each}" for each in TABLE)]),
-    "_made": "clear_all_caches clear_pch_cache deserialize pch_cache_dir serialize",
+    "_made": "clear_all_caches clear_pch_cache pch_cache_dir",
     "_proxy": "ProxyArray ProxyValue",
+    "_serialized": "deserialize serialize",
     "determinism": "Determinism",
     "iterators": (
         "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator PermutationIterator "
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # the same for type checkers
     from ._algorithms import *  # noqa: F403
     from ._made import *  # noqa: F403
     from ._proxy import *  # noqa: F403
+    from ._serialized import *  # noqa: F403
     from .determinism import *  # noqa: F403
     from .iterators import *  # noqa: F403
     from .op import OpKind as OpKind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import NoneType
@@ -22,7 +21,7 @@ from ..operators import OpKind, RawOp
 from ..reduce import Determinism
 from . import _blob
 
-__all__ = ["clear_all_caches", "clear_pch_cache", "deserialize", "pch_cache_dir", "serialize"]
+__all__ = ["clear_all_caches", "clear_pch_cache", "pch_cache_dir"]
 
 _made: WeakValueDictionary[Specialisation, Made] = WeakValueDictionary()
 _Checks = tuple[tuple[Callable[[Any], bool], Any], ...]
@@ -190,40 +189,6 @@ def rename(error: Exception, names: Iterable[tuple[str, str]]) -> None:
     """Let an error call parameters by their names here."""
     for name, here in names:
         error.args = tuple(each.replace(name, here) if isinstance(each, str) else each for each in error.args)
-
-
-def serialize(algorithm: Any) -> bytes:
-    """Return an algorithm of a ``make_…`` function as bytes, with its builds for all compute capabilities.
-
-    Raises
-    ------
-    TypeError
-        If it is none.
-    """
-    if not isinstance(algorithm, Made):
-        name = type(algorithm).__name__
-        raise TypeError(f"{name} is not a serializable algorithm: expected what a make_… function returned")
-    return algorithm.serialize()
-
-
-def deserialize(blob: bytes) -> Any:
-    """Return the algorithm that `serialize` made bytes of: needs no compiler and, until it is called, no GPU.
-
-    It serves any number of threads. A call gives the operators again, for their state; one that does
-    something else than that which was serialized is an error.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else, damaged, or of a cupar with other kernels.
-
-    Notes
-    -----
-    It holds code. Use what you would run. What was built for the CPU is for CPUs of the same kind alone.
-    """
-    name, options, builds = _blob.loads(blob)
-    algorithms: Any = importlib.import_module("._algorithms", __package__)  # which imports this file
-    return algorithms.class_of(name)(builds, options, is_restored=True)
 
 
 def clear_all_caches() -> None:

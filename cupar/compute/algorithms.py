@@ -6,7 +6,7 @@ from .. import compute
 
 if TYPE_CHECKING:
     from ._algorithms import *  # noqa: F403
-    from ._made import *  # noqa: F403
+    from ._serialized import *  # noqa: F403
 
 __all__ = [*compute._NAMES["_algorithms"].split(), "deserialize", "serialize"]  # noqa: F405, PLE0604
 
