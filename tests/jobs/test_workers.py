@@ -373,7 +373,7 @@ def test_a_crew_that_is_closed_begins_nothing_and_waits_for_what_it_asked(crew, 
     assert after == ["unlocked"] * 2
     assert [each.cancelled() for each in futures] == [False, False, True, True]
     assert [each.returncode for each in started] == [-signal.SIGTERM] * 2
-    with pytest.raises(AbandonedError, match="nobody waits"):
+    with pytest.raises(AbandonedError, match="no caller waits"):
         few.submit(None, ask).result(MANY)
 
 
