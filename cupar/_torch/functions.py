@@ -16,7 +16,7 @@ from .._functions import counting
 from ..operators import OpKind
 from . import results
 from .described import LAST, OPERATORS, TENSORS, Row, comparison_of, described, signature
-from .given import Function, as_it_compiles, guard
+from .given import Function, as_it_compiles, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -44,8 +44,8 @@ def _picked(x: Any, at: Any, dim: Any, keepdims: bool) -> Any:
     """Return the items of indices along a dimension, which is kept or not."""
     along, axis = _flat(x, dim)
     if dim is None:
-        found = along[at.reshape(())]
-        return found.reshape([1] * x.ndim) if keepdims else found
+        # A tensor in brackets would be read back by the host.
+        return torch.index_select(along, 0, at.reshape(1)).reshape([1] * x.ndim if keepdims else [])
     found = torch.take_along_dim(along, at if keepdims else at.unsqueeze(axis), axis)
     return found if keepdims else found.squeeze(axis)
 
@@ -96,15 +96,14 @@ def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool)
     return torch.stack(found).reshape([len(q), *results.reduced(x.shape, dim, keepdims)])
 
 
-def _of_repeat(op: Any, x: Any, repeats: Any, dim: Any) -> Any:
+def _by_indices(op: Any, x: Any, how: Any, dim: Any) -> Any:
+    """Return the items of those indices that the operator makes of all."""
     along, axis = _flat(x, dim)
     with below():
-        at = op(torch.arange(along.shape[axis], device=x.device), repeats, 0)
-    return torch.index_select(along, axis, at)
-
-
-def _of_take(op: Any, x: Any, indices: Any, dim: Any) -> Any:
-    return torch.index_select(x, (dim or 0) % x.ndim, indices)
+        at = op(torch.arange(along.shape[axis], device=x.device), how, 0)
+    found = torch.index_select(along, axis, at.reshape(-1))
+    shape = along.shape
+    return found if at.ndim == 1 else found.reshape([*shape[:axis], *at.shape, *shape[axis + 1 :]])
 
 
 def _sum_forward(ctx: Any, x: Any, how: Any) -> Any:
@@ -224,7 +223,7 @@ _ROWS: dict[str, Row] = {
     "top_k": Row(results.top_k, _of_top_k, cls=arrays.TopK),
     "searchsorted": Row(lambda x1, x2, side: [(x2.shape, results.INT64)]),
     "segment_reduce": Row(lambda x, ids, num_segments: [([num_segments], x.dtype)], _of_segments),
-    "take": Row(results.taken, _of_take),
+    "take": Row(results.taken, _by_indices),
     "diff": Row(results.diff, lambda op, x, dim, n: torch.diff(x, n, dim)),
     "isin": Row(lambda x1, x2, invert: [(x1.shape, torch.bool)]),
     "merge": Row(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
@@ -240,7 +239,7 @@ _ROWS: dict[str, Row] = {
     "find_first": Row(lambda x: [([], results.INT64)]),
     "partition_by": Row(lambda x: [([math.prod(x.shape)], x.dtype), ([], results.INT64)], cls=arrays.Counted),
     "nonzero": Row(results.nonzero, is_list=True, around=lambda op, x: tuple(op(x))),
-    "repeat": Row(results.repeated, _of_repeat, around=_repeated),
+    "repeat": Row(results.repeated, _by_indices, around=_repeated),
     "quantile": Row(results.quantile, _of_quantile, several=True, around=_each_quantile),
     "median": Row(
         lambda x, dim, keepdims: [(results.reduced(x.shape, dim, keepdims), results.real(x.dtype))],
@@ -375,6 +374,7 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
 _operators: dict[Any, tuple[Any, Function | None]] = {}
 
 
+@with_own_builtins
 def operator_of(name: str, fn: Any = None) -> Any:
     """Return the operator of a function, and of what it is given as an operator."""
     function = None if fn is None else Function(fn)

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
+import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from .._fingerprint import bytecode, walk
 from ..operators import OpKind
+
+T = TypeVar("T")
+
+
+_OWN = [(builtins, "max", max), (builtins, "min", min), (math, "pow", math.pow)]
+
+
+def with_own_builtins(function: Callable[..., T]) -> Callable[..., T]:
+    """Decorate what looks into functions, or has numba compile them.
+
+    `torch.export` puts functions of its own in the place of `max`, `min` and `math.pow` as it traces.
+    """
+
+    @functools.wraps(function)
+    def called(*arguments: Any) -> T:
+        replaced = [each for each in _OWN if getattr(*each[:2]) is not each[2]]
+        if not replaced:
+            return function(*arguments)
+        others = [getattr(*each[:2]) for each in replaced]
+        for (home, name, own), other in zip(replaced, others, strict=True):
+            setattr(home, name, own)
+            arguments = tuple([own if each is other else each for each in arguments])
+        try:
+            return function(*arguments)
+        finally:
+            for (home, name, _), other in zip(replaced, others, strict=True):
+                setattr(home, name, other)
+
+    return called
 
 
 def digest_of(function: Any) -> str:

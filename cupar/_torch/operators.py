@@ -169,7 +169,9 @@ def differentiable(
             return jvp(saved, ctx.how, *tangents[:-1])
         # Levels below have tangents of these, and of what is done here; that of this level is `tangents`.
         with forward_ad._set_fwd_grad_enabled(True):
-            primals = [each if each is None else forward_ad.unpack_dual(each).primal for each in saved]
+            primals = [
+                each if each is None else forward_ad.unpack_dual(each, level=0).primal for each in saved
+            ]
             return jvp(primals, ctx.how, *tangents[:-1])
 
     base = torch.autograd.Function

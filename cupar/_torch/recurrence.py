@@ -363,7 +363,8 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
         if each.layout is not torch.strided:
             raise TypeError(f"{name}: expected a dense tensor, got one of layout {each.layout}")
     dtype = torch.promote_types(a.dtype, b.dtype)
-    if a.shape != b.shape:
+    # Shapes are compared item by item from the first, whatever their lengths: that would guard sizes.
+    if a.ndim != b.ndim or a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)
     dim = dimension("dim", dim, b.ndim)
     if not b.ndim:  # as PyTorch has it: rows of one item
@@ -372,7 +373,7 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
         shape = (*b.shape[:dim], *b.shape[dim + 1 :])
         if not isinstance(initial, torch.Tensor):
             initial = torch.full((), initial, dtype=dtype, device=b.device)
-        if initial.shape != shape:
+        if initial.ndim != len(shape) or initial.shape != shape:
             try:
                 initial = initial.expand(shape)
             except RuntimeError:

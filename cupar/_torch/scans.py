@@ -13,7 +13,7 @@ from .._functions.values import accumulated, cast, casting
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import partials, plans, tracing
-from .given import Function, as_it_compiles, digest_of, guard
+from .given import Function, as_it_compiles, digest_of, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -170,6 +170,7 @@ _operators: dict[Any, Any] = {}  # as long as the process: they are registered
 _lock = fork.Lock()
 
 
+@with_own_builtins
 def operator_of(fn: Any, derivative: Any) -> Any:
     """Return the operator of a function as it is now."""
     key = digest_of(fn), None if derivative is None else digest_of(derivative)

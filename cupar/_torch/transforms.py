@@ -15,7 +15,7 @@ from .._functions import operators as own
 from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
 from . import tracing
-from .given import Function, as_it_compiles, digest_of, guard
+from .given import Function, as_it_compiles, digest_of, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     below,
@@ -67,6 +67,7 @@ def _operator(function: Function, slopes: _Slopes, known: str) -> Any:  # noqa: 
     """Return the operator of a function, registered when it is first asked for."""
     dtypes: Recent[Any, Any] = Recent(64)
 
+    @with_own_builtins
     def result(xs: Sequence[Any]) -> Any:
         """Return the dtype that the function returns for tensors."""
         given = tuple(each.dtype for each in xs)
@@ -159,6 +160,7 @@ _operators: dict[Any, Any] = {}  # as long as the process: they are registered
 _lock = fork.Lock()
 
 
+@with_own_builtins
 def operator_of(fn: Any, derivative: Any, number: int) -> Any:
     """Return the operator of a function of some numbers as it is now."""
     key = digest_of(fn), None if derivative is None else digest_of(derivative), number

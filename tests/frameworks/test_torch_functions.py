@@ -55,6 +55,7 @@ CALLS = [
     ("segment_reduce", (X[:, 0], torch.tensor([1, 0, 1]), cupar.OpKind.PLUS, 3), {}),
     ("segment_reduce", (X[0], torch.tensor([2, 5, 0, -1]), cupar.OpKind.MULTIPLIES, 3), {}),
     ("take", (X, torch.tensor([2, 0])), {"dim": 1}),
+    ("take", (X, torch.tensor([[-1, 0], [-3, 2]])), {"dim": 0}),
     ("diff", (X,), {"n": 2}),
     ("isin", (WORDS, torch.tensor([1, 7])), {"invert": True}),
     ("merge", (SORTED, SORTED + 0.5), {}),
@@ -227,10 +228,11 @@ def test_compiled():
             torch.testing.assert_close(one, other)
     x = X.clone().requires_grad_()
     trained = torch.compile(
-        lambda x: ct.max(x, dim=1) + ct.sum(x, dim=1), fullgraph=True, backend="aot_eager"
+        lambda x: ct.max(x, dim=1) + ct.sum(x, dim=1) + ct.min(x), fullgraph=True, backend="aot_eager"
     )
     (found,) = torch.autograd.grad(trained(x).sum(), x)
-    assert torch.equal(found, 1 + (X.max(1, keepdim=True).values == X).to(F64))
+    expected = 1 + (X.max(1, keepdim=True).values == X).to(F64) + 3 * (X.min() == X)
+    assert torch.equal(found, expected)
 
 
 def test_what_has_no_gradient():

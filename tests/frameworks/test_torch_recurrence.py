@@ -128,6 +128,13 @@ def test_transforms():
     )
     torch.testing.assert_close(found, expected)
 
+    def tangent(a, b):
+        return torch.func.jvp(lambda a: ct.linear_recurrence(a, b), (a,), (b,))[1]
+
+    given = drawn(2, 3), drawn(2, 3)
+    compiled = torch.compile(tangent, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*given), tangent(*given))
+
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_two_bytes(dtype):
@@ -197,6 +204,21 @@ def test_exported():
     made = torch.export.export(Layer(), (drawn(4, 2), drawn(4, 2)), dynamic_shapes=({0: length}, {0: length}))
     a, b = drawn(9, 2), drawn(9, 2, seed=1)
     torch.testing.assert_close(made.module()(a, b), loop(a, b, dim=0))
+
+    class Decay(torch.nn.Module):
+        """Of a parameter that is broadcast, which has one dimension less."""
+
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Parameter(drawn(3))
+
+        def forward(self, b, initial):
+            return ct.linear_recurrence(self.a, b, initial=initial)
+
+    made = torch.export.export(Decay(), (drawn(4, 2, 3), drawn(2)), dynamic_shapes=({0: length}, None))
+    b, initial = drawn(3, 2, 3), drawn(2, seed=1)
+    a = dict(made.named_parameters())["a"]
+    torch.testing.assert_close(made.module()(b, initial), loop(a.expand(3, 2, 3), b, initial.expand(3, 2)))
 
 
 def test_no_dimensions():

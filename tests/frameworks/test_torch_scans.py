@@ -101,6 +101,24 @@ def test_opcheck_and_compiled():
         torch.testing.assert_close(found, other)
 
 
+def clipped(a):
+    return math.pow(max(a, 0.25), 1.5)
+
+
+def test_exported(tmp_path):
+    """Functions are Python's, though export replaces `max` and `math.pow` as it traces."""
+
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return ct.transform(clipped, ct.scan(x, max, dim=1)) + ct.reduce(x, min, dim=1)[:, None]
+
+    x = drawn(2, 4).detach()
+    torch.export.save(torch.export.export(Layer(), (x,)), tmp_path / "layer.pt2")
+    found = torch.export.load(tmp_path / "layer.pt2").module()(x)
+    expected = torch.cummax(x, 1).values.clamp_min(0.25).pow(1.5) + x.amin(1, keepdim=True)
+    torch.testing.assert_close(found, expected)
+
+
 SCALE = 2.0
 config = types.ModuleType("config")
 
