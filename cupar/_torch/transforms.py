@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from .operators import (
 from .partials import IN_TENSORS, SELECT_TENSORS
 from .tracing import Number, UntraceableError
 
+_MOST = 6  # tensors
 _A_TUPLE = "fn: expected a function that returns a number, got one that returns a tuple"
 
 
@@ -69,7 +71,7 @@ def _operator(function: Function, slopes: _Slopes, known: str) -> Any:  # noqa: 
 
     @with_own_builtins
     def result(xs: Sequence[Any]) -> Any:
-        """Return the dtype that the function returns for tensors."""
+        """Return the dtype of the result for tensors: with numbers it reads, it may return wider floats."""
         given = tuple(each.dtype for each in xs)
         found = dtypes.find(given)
         if found is None:
@@ -84,16 +86,18 @@ def _operator(function: Function, slopes: _Slopes, known: str) -> Any:  # noqa: 
             dtype = made_for(xs[0], made)
             if dtype.names is not None:
                 raise TypeError(_A_TUPLE)
-            found = dtypes[given] = torch_dtype(dtype)
+            found, own_dtype = torch_dtype(dtype), functools.reduce(torch.promote_types, given)
+            if found.is_floating_point and own_dtype.is_floating_point:
+                found = own_dtype
+            elif found.is_complex and (own_dtype.is_floating_point or own_dtype.is_complex):
+                found = own_dtype.to_complex()
+            dtypes[given] = found
         return found
 
     @on_device
     def computed(x: Any, others: Sequence[Any], dtype: Any) -> Any:
-        wanted = None if dtype is None else numpy_dtype("dtype", dtype)
-        found: Any = arrays.transform(function.unchanged(), x, *others, dtype=wanted)
-        if isinstance(found, tuple):
-            raise TypeError(_A_TUPLE)
-        return found
+        wanted = numpy_dtype("dtype", result([x, *others]) if dtype is None else dtype)
+        return arrays.transform(function.unchanged(), x, *others, dtype=wanted)
 
     def kernel(xs: Sequence[Any], dtype: Any = None) -> Any:
         first, *others = [each.detach() for each in xs]
@@ -191,7 +195,8 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     *xs : torch.Tensor
         Of shapes that broadcast. A number belongs in the function, which may read it.
     dtype : torch.dtype, optional
-        Of the result; by default what the function returns.
+        Of the result; by default that of `xs`, promoted, where these and what the function returns are floats
+        (or complex); else what it returns.
     derivative : callable, optional
         Takes the same numbers and returns the partial derivatives with respect to each; by default they are
         found as those of `scan` are.
@@ -216,8 +221,8 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     >>> x.grad
     tensor([ 5.0000, 13.5914], dtype=torch.float64)
     """
-    if not xs:
-        raise TypeError("xs: expected at least one tensor, got none")
+    if not 0 < len(xs) <= _MOST:
+        raise TypeError(f"xs: expected from 1 to {_MOST} tensors, got {len(xs)}")
     for i, each in enumerate(xs):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"xs[{i}]: expected a tensor, got {type(each).__name__}: `fn` may read a number")

@@ -31,6 +31,20 @@ def test_values_are_broadcast():
     assert ct.transform(wrapped, X[:, :0]).shape == (2, 0)
 
 
+def test_dtypes():
+    """Numbers in a function make no wider floats, as numbers beside tensors do not."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.complex64):
+        found = ct.transform(lambda a: a * 2 + 1.5, X.to(dtype))
+        assert found.dtype is dtype
+        torch.testing.assert_close(found, X.to(dtype) * 2 + 1.5)
+    assert ct.transform(lambda a, b: a * b, X.float(), X.bfloat16()).dtype is torch.float32
+    assert ct.transform(lambda a: a / 2, torch.tensor([1])).dtype is F64
+    assert ct.transform(lambda a: a.real, X.to(torch.complex64)).dtype is torch.float32
+    assert ct.transform(lambda a: a * 2, X, dtype=torch.float16).dtype is torch.float16
+    with pytest.raises(TypeError, match="not converted to int16 silently"):
+        ct.transform(lambda a: a * 2, X, dtype=torch.int16)
+
+
 def test_gradients():
     given = [each.clone().requires_grad_() for each in (X, Y, torch.ones(2, 1, dtype=F64))]
 
@@ -68,6 +82,8 @@ def test_operators():
 
 
 def test_what_it_refuses():
+    with pytest.raises(TypeError, match="xs: expected from 1 to 6 tensors, got 7"):
+        ct.transform(operator.add, *[X] * 7)
     with pytest.raises(TypeError, match=r"xs\[1\]: expected a tensor, got int"):
         ct.transform(operator.add, X, 1)
     for fn in (lambda a: (a, a), lambda a: (a % 1.0, a)):
