@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from .._functions.axes import axis_of
 from .._functions.calls import Operand
@@ -36,7 +35,7 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     items, out = (each[0] if len(each) == 1 else ZipIterator(*each) for each in (read, written))
     if reverse:
         items, out = _backwards(items, layout.size), _backwards(out, layout.size)
-    scanned_rows(work, items, out, layout, op, None)
+    scanned_rows(work, items, out, layout, op.op, None)
     return found
 
 
@@ -94,10 +93,10 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
                 f"xs: expected arrays of one shape, {leaves[0].shape}, got {each.shape} for leaf {i}: "
                 "broadcast it, or use jax.lax.associative_scan"
             )
-    at = axis_of(axis, leaves[0].ndim)
+    at, number = axis_of(axis, leaves[0].ndim), len(leaves)
 
     def flat(*given: Any) -> list[Any]:
-        sides = (jax.tree.unflatten(tree, each) for each in (given[: len(leaves)], given[len(leaves) :]))
+        sides = (jax.tree.unflatten(tree, each) for each in (given[:number], given[number:]))
         try:
             result = fn(*sides)
         except jax.errors.ConcretizationTypeError as error:
@@ -110,7 +109,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
             raise TypeError(f"fn: expected a result of the structure of xs, {tree}, got {structure}")
         return list(found)
 
-    op = operator(flat, [_within(each.dtype) for each in leaves])
+    op = operator(flat, [_within(each.dtype) for each in leaves], fn)
     return jax.tree.unflatten(tree, _scanned(leaves, op, at, bool(reverse)))
 
 
@@ -200,7 +199,7 @@ def _tangent(*given: Any) -> list[Any]:
 
 def _by_items(op: Any, ndim: int) -> Callable[..., list[Any]]:
     """Return what an operator does, for arrays of some dimensions."""
-    fn: Callable[..., list[Any]] = jaxpr_as_fun(op.traced)
+    fn: Callable[..., list[Any]] = op.fn
     for _ in range(ndim):
         fn = jax.vmap(fn)
     return fn
@@ -208,7 +207,7 @@ def _by_items(op: Any, ndim: int) -> Callable[..., list[Any]]:
 
 def _pattern(op: Any, dtypes: Sequence[Any], real: Sequence[int]) -> list[list[bool]]:
     """Return which results, of rows, have a derivative by which values of earlier items."""
-    fn = jaxpr_as_fun(op.traced)
+    fn = op.fn
 
     def slopes(*given: Any) -> list[Any]:
         def results(*values: Any) -> list[Any]:

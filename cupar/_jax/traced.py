@@ -203,11 +203,68 @@ def fn(left, right):
 """
 
 
-def operator(fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]]) -> Any:
-    """Return a function of two values, or tuples of several, that does what `fn` does.
+class Operator:
+    """What combines two values: a function for numba, and what JAX differentiates.
 
-    `fn` takes the leaves of both and returns those of the result. For the same code it is the same function.
-    That has what was traced, as `traced`.
+    Operators are equal if their code is, unless something in it has a derivative of its own: then `fn` must
+    be the same, too.
+
+    Attributes
+    ----------
+    op : callable
+        Of two values, or tuples of several. For the same code it is the same function.
+    fn : callable
+        As it was given.
+    """
+
+    def __init__(self, op: Any, fn: Callable[..., Sequence[Any]], key: Any) -> None:
+        self.op, self.fn, self._key = op, fn, (op, key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _has_rules(jaxpr: Any) -> bool:
+    """Whether something in it has a derivative of its own."""
+    for equation in jaxpr.eqns:
+        inner = equation.params.get(_INLINED.get(equation.primitive.name))
+        if equation.primitive.name.startswith("custom_") or (
+            inner is not None and _has_rules(getattr(inner, "jaxpr", inner))
+        ):
+            return True
+    return False
+
+
+def _identity(given: Any) -> Any:
+    """Return what a function is known by: its code and what it has captured, if that can be compared."""
+    try:
+        key = (
+            given.__code__,
+            tuple(each.cell_contents for each in given.__closure__ or ()),
+            given.__defaults__,
+        )
+        hash(key)
+    except (AttributeError, TypeError, ValueError):
+        return given
+    return key
+
+
+def operator(
+    fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]], given: Any = None
+) -> Operator:
+    """Return the operator that does what `fn` does.
+
+    Parameters
+    ----------
+    fn : callable
+        Takes the leaves of both values and returns those of the result.
+    dtypes : sequence of dtype
+        Of the leaves.
+    given : callable, optional
+        What `fn` calls.
     """
     scalars = [jax.ShapeDtypeStruct((), each) for each in dtypes]
     traced = jax.make_jaxpr(fn)(*scalars, *scalars)
@@ -217,14 +274,12 @@ def operator(fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]]) 
                 f"fn: expected {dtype}[] for leaf {i} of the result, as xs has it, got {aval.str_short()}"
             )
     writer, several = _Writer(), len(dtypes) > 1
-    given = [f"{side}[{i}]" if several else side for side in ("left", "right") for i in range(len(dtypes))]
-    results = writer.write(traced.jaxpr, traced.consts, given)
+    sides = [f"{side}[{i}]" if several else side for side in ("left", "right") for i in range(len(dtypes))]
+    results = writer.write(traced.jaxpr, traced.consts, sides)
     shown = f"({', '.join(results)})" if several else results[0]
     constants = tuple((each.dtype.str, each.tobytes()) for each in writer.constants)
-    found = _made(tuple(writer.lines), shown, constants)
-    if not hasattr(found, "traced"):
-        found.traced = traced
-    return found
+    op = _made(tuple(writer.lines), shown, constants)
+    return Operator(op, fn, _identity(given or fn) if _has_rules(traced.jaxpr) else None)
 
 
 @functools.lru_cache(512)
