@@ -181,7 +181,6 @@ def answer(
     if not wait:
         return class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
     mine: list[Launchable] = []  # this request's own object, if it has one
-    kept = spec.without_user()
     cls = class_of(spec)
 
     def make() -> Launchable:
@@ -193,7 +192,7 @@ def answer(
             mine[0].load()
         return _shared(cls, built)
 
-    found = _algorithms.get_or_make((kept, device, tier), make)
+    found = _algorithms.get_or_make((spec.without_user(), device, tier), make)
     if not mine and any(spec.states):  # the code is shared, the arrays that an operator has captured are not
         mine.append(cls(found._built, spec.states))
     algorithm = mine[0] if mine else found
@@ -202,12 +201,11 @@ def answer(
 
 
 def _produced(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
-    kept = spec.without_user()
     if tier in ("quick", "both"):
         from . import tiers
 
-        return tiers.produced(spec, kept, device, tier)
-    return produce.produce(spec, kept, device)
+        return tiers.produced(spec, device, tier)
+    return produce.produce(spec, device)
 
 
 def _with_policy(
@@ -254,8 +252,7 @@ def keep(algorithm: Launchable, device: driver.Device | None) -> None:
     """Put an algorithm's code into memory for `obtain`, for a device; None: for the CPU."""
     built = algorithm._built
     spec = built.spec.as_asked()
-    kept = spec, device, _tier(spec, True)
-    _algorithms.get_or_make(kept, lambda: _shared(type(algorithm), built))
+    _algorithms.get_or_make((spec, device, _tier(spec, True)), lambda: _shared(type(algorithm), built))
 
 
 class _Pending:

@@ -42,7 +42,6 @@ Make = Callable[[Specialisation, dict[str, float]], tuple[bytes, int, str]]
 
 def produce(
     spec: Specialisation,
-    kept: Specialisation,
     device: driver.Device | None,
     make_build: Make | None = None,
     found: _cache.Found | None = None,
@@ -52,9 +51,7 @@ def produce(
     Parameters
     ----------
     spec : Specialisation
-        With the user's functions.
-    kept : Specialisation
-        The same without them, for the code that stays in memory.
+        With the user's functions, which the code that stays in memory does not keep.
     device : Device or None
         The current one, to load the code; None: it is not loaded.
     make_build : callable, optional
@@ -77,7 +74,7 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: Entry) -> tuple[Code, int]:
-        code = code_of(kept, entry.payload)
+        code = code_of(spec.without_user(), entry.payload)
         return code, code.check()
 
     def load(found: tuple[Code, int]) -> None:

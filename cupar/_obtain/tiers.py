@@ -42,16 +42,16 @@ def wanted(is_called: bool) -> str:
     return pinned or ("both" if is_called else "fast")
 
 
-def produced(spec: Specialisation, kept: Specialisation, device: driver.Device | None, tier: str) -> Built:
+def produced(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
     """Fetch or make the build of a tier; for "both" the fast one if it is kept, else the quick one first."""
     if tier == "quick":
-        return produce.produce(spec.quick(), kept.quick(), device)
+        return produce.produce(spec.quick(), device)
     found = entries.find(build_parts(spec))
     if found is not None:
-        return produce.produce(spec, kept, device, found=found)
+        return produce.produce(spec, device, found=found)
     operators: produce.Operators = {}
     make = partial(produce.build_here, operators=operators)
-    built = produce.produce(spec.quick(), kept.quick(), device, make)
+    built = produce.produce(spec.quick(), device, make)
     return replace(built, faster=_Upgrade(spec, built, operators))
 
 
@@ -126,4 +126,4 @@ class _Upgrade:
 
 def _fast(spec: Specialisation, operators: produce.Operators) -> Built:
     make = partial(produce.build_apart, operators=operators)
-    return produce.produce(spec, spec.without_user(), None, make)
+    return produce.produce(spec, None, make)

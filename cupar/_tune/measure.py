@@ -208,7 +208,7 @@ class GPU:
             found = self._built(spec)
         except FileNotFoundError as error:
             raise FailedPolicyError(str(error)) from None
-        built = produce.produce(spec, spec.without_user(), self.device, found=found)
+        built = produce.produce(spec, self.device, found=found)
         algorithm: Any = spec.kind
         return algorithm(built, spec.states)
 
