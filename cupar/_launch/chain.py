@@ -45,7 +45,7 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a call: by name the bytes and the alignment of each, in the order of `value_names`.
+    """The layouts of a call's values: bytes and alignment by name, in the order of `value_names`.
 
     An address has 0 bytes here: `LaunchState.read` returns it as an int, and it is packed into 8.
     """
