@@ -179,7 +179,9 @@ def _agreed(
         device.using(found._library.on_cpu, specified)
     except Exception as failure:
         error = failure
-    found.group.compare(algorithm, facts | {name: str(value) for name, value in options.items()}, error)
+    meant = facts | {name: str(value) for name, value in options.items()}
+    found.group.compare(algorithm, meant, error)
+    found.group.begin({"algorithm": algorithm, **meant})
     if not found._library.on_cpu:
         found.group.prepare()
     with found.group.building():

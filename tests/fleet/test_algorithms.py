@@ -72,6 +72,20 @@ def test_ranks_that_differ_are_told_the_same():
     assert told[2][3].startswith("TypeError: d_num_selected_out: ")
 
 
+def test_ranks_that_call_different_objects():
+    def told(group):
+        x, out = np.arange(6), np.zeros(1, "i8")
+        sums = [distributed.reduce_into(x, out, ranks.plus, 0, group=group) for _ in range(2)]
+        sums[0].run(x, out, 6, 0)
+        assert out[0] == 45
+        return failing_ranks.told(group, lambda: sums[group.rank // 2].run(x, out, 6, 0))
+
+    found = on_all(distributed.threads(3, 60), told)
+    assert {*found} == {
+        "GroupError: threads of one process: ranks are not in the same call: some have left it, or not called"
+    }
+
+
 def test_ranks_that_differ_in_the_number_of_segments():
     def told(group):
         x, ends, out = np.arange(6), np.array([3, 6]), np.zeros(2, "i8")
