@@ -29,7 +29,7 @@ from .._launch.code import Loaded
 from .._launch.words import of_chains, table_of
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .errors import LaunchError
-from .given import Called, call_compiled, plain
+from .given import CALLED, Called, call_compiled, plain
 from .native import I64
 from .portable import Portable, digest, interned
 
@@ -220,7 +220,7 @@ def _signature(this: Called, kind: AlgorithmType, name: str, args: Any, kws: Any
             kind.compiled["problem"] = calls.problem_of(kind.algorithm, kind.spec)
         problem = kind.compiled["problem"]
         call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared, problem)
-        kind.compiled[name, every] = njit(_function(kind, call))
+        kind.compiled[name, every] = njit(_function(kind, call), **CALLED)
     parameters = [*inspect.signature(method).parameters.values()][1:]
     parameters = [each.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in parameters]
     returned = types.none if types_given.get("temp_storage") is None else types.int64

@@ -7,6 +7,7 @@ from typing import Any
 from numba import typeof
 from numba.core import errors, types
 
+CALLED = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}  # options of what compiled code alone calls
 NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 

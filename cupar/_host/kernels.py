@@ -17,7 +17,7 @@ from .._jit.overload import packed_arguments
 from .._launch.words import FIRST
 from . import dump, native, view_types
 from .errors import LaunchError
-from .given import NO_CONTEXT, aligned, call_compiled, integer, stream
+from .given import CALLED, NO_CONTEXT, aligned, call_compiled, integer, stream
 from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types, kind_of, type_of
 from .launches import call_own, on_stack
 from .native import I64
@@ -201,7 +201,7 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         "_LaunchError": LaunchError,
     }
     launched = define(f"compiled launch of {kernel.__name__}", "launch", text, own)
-    function = launch.kernel.compiled.setdefault((number, signature.args), njit(launched))
+    function = launch.kernel.compiled.setdefault((number, signature.args), njit(launched, **CALLED))
     done = call_compiled(context, builder, function, signature.args, values)
     build = kernel.overload_of(kinds).build
     dump.write(build, ".py", lambda: text)

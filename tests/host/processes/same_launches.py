@@ -46,12 +46,12 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     in_phases.add(kind)
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
-    compiled = numba.njit(nogil=True)(names["call"])
+    compiled = numba.njit(nogil=True, no_cfunc_wrapper=True)(names["call"])
     if has_phases:
         text = f"def phases({arguments}, storage, stream):\n"
         text += f"    return algorithm(None, {given}), algorithm(storage, {given})"
         exec(text, names)
-        phases = numba.njit(nogil=True)(names["phases"])
+        phases = numba.njit(nogil=True, no_cfunc_wrapper=True)(names["phases"])
     launches = 0
     for arguments in calls:
         for stream in streams:
