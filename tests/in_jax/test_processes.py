@@ -55,6 +55,8 @@ def test_sharded_arrays_are_not_gathered(tmp_path):
     lines = run(tmp_path, "sharded", XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert lines[:2] == ["sharded True False 2"] * 2
     assert len(set(lines[2].split()[1:])) == 1
+    mapped, whole = map(float, lines[3].split()[1:])
+    assert mapped == pytest.approx(whole, rel=1e-5)
 
 
 def test_threads(rng):

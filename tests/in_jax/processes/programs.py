@@ -87,6 +87,12 @@ def sharded(folder):
     mapped = jax.shard_map(cj.linear_recurrence, mesh=mesh, in_specs=(rows, rows), out_specs=rows)
     print("mapped", float(jax.jit(mapped)(a, b).sum()), float(cj.linear_recurrence(*given()).sum()))
 
+    def scan(a):
+        return cj.associative_scan(jax.numpy.logaddexp, a, axis=1)
+
+    mapped = jax.shard_map(scan, mesh=mesh, in_specs=rows, out_specs=rows)
+    print("slopes", *(float(jax.jvp(f, (x,), (x,))[1].sum()) for f, x in ((mapped, a), (scan, given()[0]))))
+
 
 if __name__ == "__main__":
     {"make": make, "use": use, "missing": missing, "sharded": sharded}[sys.argv[1]](Path(sys.argv[2]))
