@@ -116,7 +116,10 @@ class Work:
         low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
         address = memory.address + low * itemsize
         flat = View(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
-        yield strided(over("x", flat) + -low if low else flat, shape, strides), size
+        if strides in ((), (1,)):  # in C's order
+            yield flat, size
+        else:
+            yield strided(over("x", flat) + -low if low else flat, shape, strides), size
 
     def permuted(self, x: Operand, axes: tuple[int, ...]) -> Operand:
         """Return a copy with the axes in another order."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import DTYPES, cp, every, few, items, needs_gpu
+from support.results import DTYPES, Structs, cp, every, few, items, needs_gpu
 
 import cupar
 from cupar import CountingIterator, TransformIterator, TransformOutputIterator, ZipIterator
@@ -71,7 +71,7 @@ def test_structs_and_iterators(rng):
     Item = cupar.gpu_struct({"a": np.int32, "b": np.float64, "c": np.int8})
     host = np.zeros(50_001, Item.dtype)
     host["c"][33_333:] = 2
-    x, out = cp.asarray(host.view("u1")).view(Item.dtype), cp.zeros(1, "i8")
+    x, out = Structs(host), cp.zeros(1, "i8")
     cupar.find_if(x, out, lambda s: s.c == 2).run(x, out, len(host))
     assert out.get()[0] == 33_333
     squares = TransformIterator(CountingIterator(np.int64(0)), lambda i: i * i)
