@@ -77,6 +77,9 @@ def _jitted(function: Function, static: Static, outputs: Outputs) -> Any:
 
 @call_p.def_impl
 def _call(*arrays: Any, function: Function, static: Static, outputs: Outputs, is_part: bool) -> Any:
+    if jax.config.jax_disable_jit:  # one primitive is a program, as those of JAX's own are
+        with jax.disable_jit(False):
+            return _jitted(function, static, outputs)(*arrays)
     return _jitted(function, static, outputs)(*arrays)
 
 
@@ -130,6 +133,10 @@ def _lowered(
         found: Sequence[Any] = mlir.lower_fun(made, multiple_results=True)(ctx, *operands)
         return found
     inputs = [(tuple(each.shape), np.dtype(each.dtype)) for each in ctx.avals_in]
+    for shape, _ in inputs:
+        if not all(isinstance(each, int) for each in shape):
+            known = f"({', '.join(map(str, shape))})"
+            raise TypeError(f"{function.name}: expected shapes that are known when compiled, got {known}")
     made = words(function.body, static, inputs, outputs, on_cpu)
     # As bytes, whatever JAX makes of numbers of 64 bits.
     raw = [np.frombuffer(each.tobytes(), np.uint8) for each in made.constants]

@@ -174,6 +174,8 @@ def linear_recurrence(
     if initial is None:
         return recurrence(at, bool(reverse), a, b)
     shape = b.shape[:at] + b.shape[at + 1 :]
+    if jnp.iscomplexobj(initial) and not jnp.iscomplexobj(b):
+        raise TypeError(f"initial: expected real numbers, as `a` and `b` are {b.dtype}, got complex")
     try:
         before = jnp.broadcast_to(jnp.asarray(initial, b.dtype), shape)
     except (TypeError, ValueError):

@@ -109,11 +109,23 @@ def test_dtypes(dtype):
     assert np.asarray(found).real.tolist() == [[2, 5, 8], [2, 4, 9]]
 
 
+def test_without_jit(rng):
+    a = rng.random((2, 3), np.float32)
+    with jax.disable_jit():
+        found = linear_recurrence(a, a)
+    np.testing.assert_allclose(found, loop(a, a), rtol=1e-6)
+
+
 def test_what_it_refuses(rng):
     x = jnp.ones((3, 4))
     with pytest.raises(ValueError, match="axis: expected from -2 to 1"):
         linear_recurrence(x, x, axis=2)
     with pytest.raises(ValueError, match=r"initial: expected shape \(3,\)"):
         linear_recurrence(x, x, initial=jnp.ones(2))
+    with pytest.raises(TypeError, match="initial: expected real numbers, .* float32, got complex"):
+        linear_recurrence(x, x, initial=1j)
     with pytest.raises(TypeError, match="b: expected numbers, got bool"):
         linear_recurrence(x > 0, x > 0)
+    any_length = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n, 4"), np.float32)
+    with pytest.raises(TypeError, match=r"linear_recurrence: expected shapes that are known .* got \(n, 4\)"):
+        jax.export.export(jax.jit(linear_recurrence))(any_length, any_length)
