@@ -371,7 +371,15 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
         return _asked(a.unsqueeze(0), b.unsqueeze(0), 0, initial, reverse).squeeze(0)
     if initial is not None:
         shape = (*b.shape[:dim], *b.shape[dim + 1 :])
-        if not isinstance(initial, torch.Tensor):
+        is_number = not isinstance(initial, torch.Tensor)
+        try:
+            given = torch.full((), initial).dtype if is_number else initial.dtype
+        except TypeError:
+            wrong = type(initial).__name__
+            raise TypeError(f"initial: expected a tensor or a number, got {wrong}") from None
+        if not torch.can_cast(given, dtype):
+            raise TypeError(f"initial: expected what {dtype} holds, as `a` and `b` are, got {given}")
+        if is_number:
             initial = torch.full((), initial, dtype=dtype, device=b.device)
         if initial.ndim != len(shape) or initial.shape != shape:
             try:

@@ -241,6 +241,15 @@ def test_errors():
         ct.linear_recurrence(a.to(torch.float8_e5m2), a.to(torch.float8_e5m2))
     with pytest.raises(RuntimeError, match=r"initial: expected shape \(2,\), or one that broadcasts"):
         ct.linear_recurrence(a, a, initial=drawn(3))
+    with pytest.raises(TypeError, match="initial: expected a tensor or a number, got str"):
+        ct.linear_recurrence(a, a, initial="0")
+    for wrong in (1j, torch.tensor(1j)):
+        with pytest.raises(
+            TypeError, match=r"initial: expected what torch.float64 holds, .* got torch.complex"
+        ):
+            ct.linear_recurrence(a, a, initial=wrong)
+    with pytest.raises(TypeError, match=r"initial: expected what torch.int64 holds, .* got torch.float32"):
+        ct.linear_recurrence(a.long(), a.long(), initial=0.5)
     with pytest.raises(TypeError, match="dim: expected an integer, got NoneType"):
         ct.linear_recurrence(a, a, dim=None, initial=1.0)
     for wrong in (
