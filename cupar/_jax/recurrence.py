@@ -174,8 +174,10 @@ def linear_recurrence(
     if initial is None:
         return recurrence(at, bool(reverse), a, b)
     shape = b.shape[:at] + b.shape[at + 1 :]
-    if jnp.iscomplexobj(initial) and not jnp.iscomplexobj(b):
-        raise TypeError(f"initial: expected real numbers, as `a` and `b` are {b.dtype}, got complex")
+    given = jnp.asarray(initial).dtype
+    for kind in (jnp.complexfloating, jnp.inexact):
+        if jnp.issubdtype(given, kind) and not jnp.issubdtype(b.dtype, kind):
+            raise TypeError(f"initial: expected what {b.dtype} holds, as `a` and `b` are, got {given}")
     try:
         before = jnp.broadcast_to(jnp.asarray(initial, b.dtype), shape)
     except (TypeError, ValueError):
