@@ -207,6 +207,8 @@ def main(engine, *given):
         found["builds"] = one_build(group)
         found["survivors"] = survivors(group, **more)
     print(json.dumps(found), flush=True)
+    if engine == "gloo":
+        os._exit(0)  # threads of gloo's that wait for the rank that has died would abort the process
     if engine == "nccl":
         import torch.distributed as dist
 
