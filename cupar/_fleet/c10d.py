@@ -174,7 +174,15 @@ class TorchComm:
 
         waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
-        self._waited(lambda: not waiter.is_alive())
+        try:
+            self._waited(lambda: not waiter.is_alive())
+        except BaseException:
+            # A thread that comes back from PyTorch while Python ends has the process aborted. Gloo ends the
+            # waits of a group, which has failed, where one of them is out of time.
+            with suppress(GroupError):
+                self._done(works, None, _NOW)
+            waiter.join(_WATCH)
+            raise
         if failed:
             self._line.look()
             raise failed[0]

@@ -29,7 +29,7 @@ def is_told_of_faults(found):
 
 def test_gloo():
     pytest.importorskip("torch")
-    ports, size = (free_port(), free_port()), 3
+    ports, size = (free_port(), free_port()), 6
     ranks = [start(sys.executable, MAIN, "gloo", str(rank), str(size), *ports) for rank in range(size)]
     found = said(ranks, [0] * (size - 1) + [7])
     assert [each["problems"] for each in found] == [4] * (size - 1)
