@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
@@ -255,6 +256,14 @@ class Table:
             if side.get("is_right") is False:
                 print(f"    {name} IS WRONG", flush=True)
 
+    def measured(
+        self, case: Case, labels: Sequence[str], repeats: int, goal: tuple[str, float] | None, **named: Any
+    ) -> dict[str, Any]:
+        """Let all of a case take turns, print its line, and return what there is to tell of it."""
+        found = told(case, measure(case, repeats), goal, **named)
+        self.print(labels, found)
+        return found
+
     def _row(self, *cells: str) -> None:
         """Print a line at once, so that a run that is cut short has shown what it knew."""
         line = "  ".join(text.rjust(width) for text, width in zip(cells, self._widths, strict=True))
@@ -284,6 +293,7 @@ class Table:
                 skipped.append(name)
                 continue
             found.append(measured(*case))
+            _free()
             failures += [
                 f"{name}: {side}: {each.get('error') or 'the result is wrong'}"[:300]
                 for side, each in found[-1]["sides"].items()
@@ -300,6 +310,15 @@ class Table:
         print(f"{time.perf_counter() - start:.0f} s in all")
         if failures:
             raise SystemExit("\n".join(["", f"failed: {len(failures)}", *failures[:20]]))
+
+
+def _free() -> None:
+    """Give back what the libraries keep of the arrays of a case, which is gone."""
+    cupy, torch = (sys.modules.get(name) for name in ("cupy", "torch"))
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+    if torch is not None:
+        torch.cuda.empty_cache()
 
 
 # --- Command line ----------------------------------------------------------------------------------------

@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-import tempfile
 import time
 from ctypes import c_longlong
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import _common
 import _turns as turns
 import numpy as np
-from _turns import Gpu, Launch, Table, measure
-from runs import compiling, loaded, of_cub
-from throughput import attempted, optional
+from _turns import Gpu, Launch, Table
+from runs import compiled_beside, of_cub
+from throughput import optional
 
 sys.path.insert(0, str(_common.ROOT))
 
@@ -181,20 +178,12 @@ def main() -> None:
     options = turns.parser(__doc__, "find", WHATS, seconds=60, jobs=1).parse_args()
     device, facts = _common.needed_gpu()
     cupy, torch = importlib.import_module("cupy"), optional("torch")
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "find.so"
-        source = Path(__file__).with_suffix(".cu")
-        compiler = attempted(partial(compiling, source, library, device["cc"]))
-        cub = attempted(partial(loaded, compiler, library))
+    with compiled_beside(__file__, device["cc"]) as library:
+        cub = library()
 
     def measured(what: str) -> dict[str, Any]:
         case = Finding(cupy, torch, what, 1 << options.exponent, cub)
-        sides = measure(case, options.repeats)
-        found = turns.told(case, sides, GOALS.get(what), items=case.x.size, what=what)
-        TABLE.print((what,), found)
-        del case
-        cupy.get_default_memory_pool().free_all_blocks()
-        return found
+        return TABLE.measured(case, (what,), options.repeats, GOALS.get(what), items=case.x.size, what=what)
 
     TABLE.fill([(what,) for what in options.only], measured, options, start, facts)
 

@@ -22,20 +22,18 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from ctypes import c_int
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import _common
 import _turns as turns
 import numpy as np
-from _turns import Gpu, Launch, Table, measure
-from runs import compiling, loaded, of_cub
+from _turns import Gpu, Launch, Table
+from runs import compiled_beside, of_cub
 from throughput import attempted, optional
 
 sys.path.insert(0, str(_common.ROOT))
@@ -122,12 +120,10 @@ def _build(what: str, cc: int) -> None:
 
 def built(whats: Sequence[str], cc: int, jobs: int) -> tuple[dict[str, Any], Any]:
     """Return cupar's algorithms by what they do, and CUB's library; exceptions where there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(__file__).with_suffix(".cu"), Path(folder) / "merges.so"
-        compiler = attempted(partial(compiling, source, library, cc)) if set(whats) & set(MERGES) else None
+    with compiled_beside(__file__, cc, bool(set(whats) & set(MERGES))) as library:
         with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(partial(_build, cc=cc), needed(whats)))
-        cub = attempted(partial(loaded, compiler, library))
+        cub = library()
     return {what: attempted(partial(of_cupar, what, cc)) for what in needed(whats)}, cub
 
 
@@ -271,12 +267,9 @@ def main() -> None:
     def measured(*shape: Any) -> dict[str, Any]:
         its = Shape(*shape)
         case = Merges(cupy, torch, its, algorithms, cub)
-        sides = measure(case, options.repeats)
-        found = turns.told(case, sides, GOALS[its.what], items=its.items, what=its.what, label=its.label)
-        TABLE.print((its.what, its.label), found)
-        del case
-        cupy.get_default_memory_pool().free_all_blocks()
-        return found
+        named = {"items": its.items, "what": its.what, "label": its.label}
+        labels = its.what, its.label
+        return TABLE.measured(case, labels, options.repeats, GOALS[its.what], **named)
 
     TABLE.fill(asked, measured, options, start, facts)
 

@@ -22,20 +22,18 @@ from __future__ import annotations
 
 import importlib
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from ctypes import c_longlong, c_size_t, c_void_p
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import _common
 import _turns as turns
 import numpy as np
-from _turns import Gpu, Launch, Table, measure
-from runs import compiling, loaded
-from throughput import attempted, optional
+from _turns import Gpu, Launch, Table
+from runs import compiled_beside
+from throughput import optional
 
 sys.path.insert(0, str(_common.ROOT))
 
@@ -256,19 +254,12 @@ def main() -> None:
     options = turns.parser(__doc__, "more", WHATS, seconds=90, jobs=1).parse_args()
     device, facts = _common.needed_gpu()
     cupy, torch = importlib.import_module("cupy"), optional("torch")
-    with tempfile.TemporaryDirectory() as folder:
-        library, source = Path(folder) / "more.so", Path(__file__).with_suffix(".cu")
-        compiler = attempted(partial(compiling, source, library, device["cc"]))
-        thrust = attempted(partial(loaded, compiler, library))
+    with compiled_beside(__file__, device["cc"]) as library:
+        thrust = library()
 
     def measured(what: str) -> dict[str, Any]:
         case = More(cupy, torch, what, 1 << min(options.exponent, 26), thrust)
-        sides = measure(case, options.repeats)
-        found = turns.told(case, sides, GOALS.get(what), items=case.n, what=what)
-        TABLE.print((what,), found)
-        del case
-        cupy.get_default_memory_pool().free_all_blocks()
-        return found
+        return TABLE.measured(case, (what,), options.repeats, GOALS.get(what), items=case.n, what=what)
 
     TABLE.fill([(what,) for what in options.only], measured, options, start, facts)
 

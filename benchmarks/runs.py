@@ -29,8 +29,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_void_p
 from functools import partial
 from pathlib import Path
@@ -91,13 +92,20 @@ def _build(what: str, cc: int) -> None:
 
 def built(whats: Sequence[str], cc: int, jobs: int) -> tuple[dict[str, Any], Any]:
     """Return cupar's algorithms by what they do, and CUB's library; exceptions where there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(__file__).with_suffix(".cu"), Path(folder) / "runs.so"
-        compiler = attempted(partial(compiling, source, library, cc)) if set(whats) & set(BY_KEY) else None
+    with compiled_beside(__file__, cc, bool(set(whats) & set(BY_KEY))) as library:
         with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(partial(_build, cc=cc), whats))
-        cub = attempted(partial(loaded, compiler, library))
+        cub = library()
     return {what: attempted(partial(of_cupar, what, cc)) for what in whats}, cub
+
+
+@contextmanager
+def compiled_beside(script: str, cc: int, is_wanted: bool = True) -> Iterator[Callable[[], Any]]:
+    """Have nvcc compile the .cu beside a script; give what waits for the library, or the exception."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(script).with_suffix(".cu"), Path(folder) / "cub.so"
+        compiler = attempted(partial(compiling, source, library, cc)) if is_wanted else None
+        yield partial(attempted, partial(loaded, compiler, library))
 
 
 def compiling(source: Path, library: Path, cc: int) -> subprocess.Popen[str]:
@@ -412,10 +420,6 @@ def main() -> None:
         case = cases.make(what, size, k)
         found = told(case, measure(case, options.repeats))
         print_told(found)
-        del case
-        cupy.get_default_memory_pool().free_all_blocks()
-        if torch is not None:
-            torch.cuda.empty_cache()
         return found
 
     TABLE.fill(names(options.only, options.exponent), measured, options, start, facts, cub=text)

@@ -416,8 +416,6 @@ def main() -> None:
         case = Case(data, what, laid_out(kind, mean), algorithms)
         found = told(case, measure(case, options.repeats))
         print_told(found)
-        del case
-        cupy.get_default_memory_pool().free_all_blocks()
         return found
 
     TABLE.fill(cases(options), measured, options, start, facts)

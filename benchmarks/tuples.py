@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import _common
 import _turns as turns
 import numpy as np
-from _turns import Gpu, Launch, Table, measure
+from _turns import Gpu, Launch, Table
 from throughput import attempted, optional
 
 sys.path.insert(0, str(_common.ROOT))
@@ -430,13 +430,9 @@ def main() -> None:
             its = Shape(*shape)
             case = Tuples(cupy, torch, triton, its, algorithms[its.what, its.size])
             label = f"{its.rows} x {its.length}" + f", {its.size} B" * (its.what == "pairs")
+            named = {"items": case.n, "what": its.what, "label": label}
             goal = "copy", GOALS[its.what]
-            sides = measure(case, options.repeats)
-            found = turns.told(case, sides, goal, items=case.n, what=its.what, label=label)
-            TABLE.print((its.what, label), found)
-            del case
-            cupy.get_default_memory_pool().free_all_blocks()
-            return found
+            return TABLE.measured(case, (its.what, label), options.repeats, goal, **named)
 
         TABLE.fill(asked, measured, options, start, facts)
 
