@@ -66,7 +66,8 @@ def _bare(part: Any, argument: Any) -> Any:
 def _part(argument: Any) -> Any:
     """Return what a graph depends on; TypeError or ValueError if that is not known."""
     if type(argument) in _NUMBERS:
-        return argument if type(argument) is int else (type(argument), argument)
+        # By their text: -0.0 equals 0.0, and is another initial value.
+        return argument if type(argument) is int else (type(argument), repr(argument))
     if isinstance(argument, (np.ndarray, np.generic)):
         if argument.size != 1:
             raise TypeError("it is an array of the host")

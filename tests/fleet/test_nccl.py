@@ -166,6 +166,9 @@ def test_calls_that_repeat_are_captured(stand_ins):
     gpu.captured[900] = []
     assert replays.find(900, call) is None
     assert replays.find(0, (own, *call[1:])) is None  # an array of the host, which may change
+    nothing = (*call[:3], 0.0)
+    assert [replays.find(0, nothing) for _ in range(2)][1] is not None
+    assert replays.find(0, (*call[:3], -0.0)) is None  # which is equal, and not the same
     iterators = cupar.CountingIterator(0), *call[1:]
     assert replays.find(0, iterators) is replays.find(0, iterators) is None
 
