@@ -23,16 +23,7 @@ measure() {
 }
 
 measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
-measure frameworks python benchmarks/frameworks.py --json "$out/frameworks.json"
 measure more python benchmarks/more.py --json "$out/more.json"
-measure top-rows python benchmarks/runs.py --only top,top-rows --json "$out/top-rows.json"
-measure uneven python benchmarks/segments.py --exponent 26 --only sum --layouts random,power \
-  --json "$out/uneven.json"
-measure unique cupar tune unique_by_key int32 float32 --items 2^28 --seconds 60 --dry-run
-for tool in memcheck racecheck; do
-  measure "$tool" compute-sanitizer --tool "$tool" python tests/gpu/memcheck.py top_k u2 100003
-done
-measure find python benchmarks/find.py --json "$out/find.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 exit ${#failed[@]}

@@ -49,7 +49,9 @@ def test_a_stream_of_ones_own_is_that_of_the_allocations_too():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert arrays.copy_if(x, is_positive, stream=given).get().tolist() == [3, 4]
-            assert arrays.sort(x, stream=given).get().tolist() == sorted(X.tolist())
+            found = arrays.sort(x, stream=given)
+        cp.cuda.Device().synchronize()  # `get` waits for CuPy's current stream alone
+        assert found.get().tolist() == sorted(X.tolist())
     assert cp.cuda.get_current_stream().ptr == 0
 
 
