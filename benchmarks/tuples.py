@@ -114,7 +114,7 @@ def struct_of(size: int) -> np.dtype[Any]:
 def of_cupar(what: str, size: int, cc: int) -> Any:
     """Ask cupar for an algorithm: of pairs of so many bytes, or of rows of so many items."""
     import cupar
-    from cupar._functions.axes import Layout
+    from cupar._functions.axes import AxisLayout
     from cupar._functions.recurrences import gradient_scan
 
     pair, plus = struct_of(8), cupar.OpKind.PLUS
@@ -128,7 +128,7 @@ def of_cupar(what: str, size: int, cc: int) -> Any:
     if what == "rows":
         return cupar.inclusive_segmented_scan(both, one, op=combine, cc=cc)
     if what.startswith("backward"):
-        layout = Layout(4, 4, 1) if what == "backward-rows" else Layout(1, 16, 1)
+        layout = AxisLayout(4, 4, 1) if what == "backward-rows" else AxisLayout(1, 16, 1)
         items, written, op = gradient_scan(F4, F4, F4, F4, F4, layout, False)
         if what == "backward-rows":
             return cupar.inclusive_segmented_scan(items, written, op=op, cc=cc)
@@ -282,10 +282,10 @@ class Tuples(Gpu):
     def _of_gradients(self) -> Launch:
         """Return a call of the scan, and of the kernel that sets the first items of rows."""
         import cupar
-        from cupar._functions.axes import Layout
+        from cupar._functions.axes import AxisLayout
         from cupar._functions.recurrences import first_items, gradient_scan
 
-        layout = Layout(self.shape.rows, self.shape.length, 1)
+        layout = AxisLayout(self.shape.rows, self.shape.length, 1)
         items, written, _ = gradient_scan(self.x, self.h, self.y, self.other, self.out, layout, False)
         named = {"d_in": items, "d_out": written}
         if self.shape.what == "backward":

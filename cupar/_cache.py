@@ -39,7 +39,7 @@ from ._store.entry import FORMAT, Entry
 from ._store.files import DistrustedError
 from ._store.layer import Layer
 from ._store.locks import Deadline
-from ._store.opened import Opened
+from ._store.opened import OpenByName
 from ._store.settings import expanded, path_named, signing_key
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ Origin = Literal["memory", "disk", "linked", "built"]
 
 
 @dataclass(frozen=True)
-class Found:
+class FetchedEntry:
     """An entry, and how it was got.
 
     It lies under `key`. The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the
@@ -107,7 +107,7 @@ def _layer(path: Path, secret: bytes | None) -> Layer | None:
     return _layers.get((path, secret), lambda: layer(path, secret), ("bundle", path), said)
 
 
-_layers = Opened[Layer]()
+_layers = OpenByName[Layer]()
 
 
 def layer(path: Path, secret: bytes | None) -> Layer:
@@ -188,7 +188,7 @@ def _shared_at(url: str) -> Shared | None:
     return _stores.get(url, lambda: Shared(open_url(url), name), ("shared", url), said)
 
 
-_stores = Opened["Shared"]()
+_stores = OpenByName["Shared"]()
 _shared: Shared | None = None
 
 # Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
@@ -251,7 +251,7 @@ def lent(mapping: MutableMapping[str, bytes] | None) -> Iterator[None]:
 # --- One build among processes -------------------------------------------------------------------------
 
 
-def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Found:
+def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> FetchedEntry:
     """Return the entry under `key`, or make it while other processes wait for it.
 
     The key is a SHA-256 of all that the entry depends on, in lower-case hex. `make` may fetch another key, if
@@ -267,7 +267,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
     return under_one_deadline(lambda deadline: _locked(own, key, make, portable, deadline))
 
 
-def find(key: str, *, remote: bool = True) -> Found | None:
+def find(key: str, *, remote: bool = True) -> FetchedEntry | None:
     """Return the entry under `key`, or None; this waits for no other process and builds nothing.
 
     Unless it may be `remote`, the shared store is not asked.
@@ -280,11 +280,11 @@ def find(key: str, *, remote: bool = True) -> Found | None:
         if entry is not None:
             if own is not None:
                 own.store(key, entry)
-            return Found(key, entry, "disk", time.perf_counter() - start, store.name)
+            return FetchedEntry(key, entry, "disk", time.perf_counter() - start, store.name)
     return found
 
 
-def _load_any(own: Disk | None, key: str, portable: bool) -> Found | None:
+def _load_any(own: Disk | None, key: str, portable: bool) -> FetchedEntry | None:
     """Look for an entry in the user's directory and in those that are read only."""
     start = time.perf_counter()
     found = load(own, key, start)
@@ -303,19 +303,19 @@ def under_one_deadline(call: Callable[[Deadline], _T]) -> _T:
     return locks.under_one_deadline(settings.lock_timeout(), call)
 
 
-def load(layer: Layer | None, key: str, start: float) -> Found | None:
+def load(layer: Layer | None, key: str, start: float) -> FetchedEntry | None:
     """Look for an entry in a directory or bundle."""
     entry = None if layer is None else layer.load(key)
     if layer is None or entry is None:
         if layer is not None and layer.is_lost:
             _layers.lose(layer)
         return None
-    return Found(key, entry, "disk", time.perf_counter() - start, str(layer.path))
+    return FetchedEntry(key, entry, "disk", time.perf_counter() - start, str(layer.path))
 
 
 def _locked(
     own: Disk | None, key: str, make: Callable[[], Entry], portable: bool, deadline: Deadline
-) -> Found:
+) -> FetchedEntry:
     """Make an entry, or wait for another process that makes it."""
     start = time.perf_counter()
     with nullcontext(True) if own is None else own.lock(key, deadline.left) as free:
@@ -335,11 +335,11 @@ def _locked(
     return found
 
 
-def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadline: Deadline) -> Found:
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadline: Deadline) -> FetchedEntry:
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
-        return Found(key, make(), "built", time.perf_counter() - start)
+        return FetchedEntry(key, make(), "built", time.perf_counter() - start)
     entry, was_made = store.fetch(
         key,
         make,
@@ -349,7 +349,11 @@ def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadlin
         replace=key in unusable,
     )
     seconds = time.perf_counter() - start
-    return Found(key, entry, "built", seconds) if was_made else Found(key, entry, "disk", seconds, store.name)
+    return (
+        FetchedEntry(key, entry, "built", seconds)
+        if was_made
+        else FetchedEntry(key, entry, "disk", seconds, store.name)
+    )
 
 
 def discard(key: str) -> None:

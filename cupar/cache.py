@@ -294,10 +294,10 @@ def clear(*, memory: bool = True, disk: bool = True) -> None:
     _check_bool("disk", disk)
     if memory:
         from . import iterators
-        from ._obtain import call_sites, obtain
+        from ._obtain import factory_cache, obtain
 
         obtain.forget()
-        call_sites.forget()
+        factory_cache.forget()
         iterators.forget()
     if disk:
         found = _cache.disk()

@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
-from ._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, Columns
+from ._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, ColumnsProblem
 from ._launch.arguments import item_count, refuse, two_phases
 from ._launch.segments import MOST_SEGMENTS as MOST_COLUMNS
 from ._obtain.arguments import accumulation
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
     from ._ir.specialisation import Specialisation
 
 
-def _columns(outer: int, length: int, inner: int) -> Columns:
+def _columns(outer: int, length: int, inner: int) -> ColumnsProblem:
     length, inner = item_count("length", length), item_count("inner", inner)
     columns = item_count("outer", outer) * inner
     if columns > MOST_COLUMNS:
         refuse(_BEYOND, ", got {}", columns)
-    return Columns(length, inner, columns, columns * length)
+    return ColumnsProblem(length, inner, columns, columns * length)
 
 
 _BEYOND = f"outer, inner: expected at most {MOST_COLUMNS} columns"
@@ -65,7 +65,7 @@ class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_ou
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Columns]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., ColumnsProblem]:
         return _columns
 
 
@@ -102,7 +102,7 @@ class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": 
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Columns]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., ColumnsProblem]:
         return _columns
 
 

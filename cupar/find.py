@@ -11,12 +11,12 @@ from ._ir.resolve import resolve
 from ._kernels.find import FIND
 from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class FindIf(Algorithm, family=FIND, uses={"d_in": "num_items", "d_out": 1}):

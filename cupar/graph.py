@@ -31,7 +31,7 @@ from ._device import arrays, driver, graphs
 from ._device.graphs import After, Node
 
 if TYPE_CHECKING:
-    from ._base.given import Stream
+    from ._base.annotations import Stream
 
 __all__ = ["After", "Graph", "Node", "call", "copy", "host", "kernel", "memset"]
 
@@ -80,7 +80,7 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
         if not callable(algorithm) or not hasattr(algorithm, "build"):
             raise TypeError(f"expected an algorithm as reduce_into and others return it, got {algorithm!r}")
 
-    def add(site: graphs.Site, name: str) -> Any:
+    def add(site: graphs.GraphBuilder, name: str) -> Any:
         phases = getattr(algorithm, "_in_two_phases", algorithm)
         if phases is algorithm and type(algorithm).run is type(algorithm).__call__:  # it needs no storage
             algorithm.load()  # and not during the capture
@@ -141,7 +141,7 @@ def kernel(
             if isinstance(getattr(argument, "value", argument), (np.ndarray, np.void)):
                 raise TypeError(f"argument {i} is on the host; pass a device array, and add a copy node")
 
-    def add(site: graphs.Site, name: str) -> Any:
+    def add(site: graphs.GraphBuilder, name: str) -> Any:
         if is_own:
             numba_kernel.overload_for(arguments).load()  # and not during the capture
             return site.capture(lambda stream: numba_kernel.once(grid, block, stream, shared)(*arguments))
@@ -187,7 +187,7 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
     (``cupyx.empty_pinned``, ``numba.cuda.pinned_array``) is copied directly, beside other work.
     """
 
-    def ends() -> tuple[arrays.View, arrays.View]:
+    def ends() -> tuple[arrays.ArrayView, arrays.ArrayView]:
         if isinstance(dst, np.ndarray) and isinstance(src, np.ndarray):
             raise TypeError("dst and src are both on the host; this is for copies to and from the device")
         to, of = graphs.view("dst", dst, output=True), graphs.view("src", src)
@@ -197,7 +197,7 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
             raise ValueError(f"dst has {to.size} items, src {of.size}; give slices of the same size")
         return to, of
 
-    def add(site: graphs.Site, name: str) -> Any:
+    def add(site: graphs.GraphBuilder, name: str) -> Any:
         from cuda.core import Buffer
 
         to, of = ends()
@@ -242,7 +242,7 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
     <cupar.graph node 'without name': memset>
     """
 
-    def fill() -> tuple[arrays.View, bytes, int]:
+    def fill() -> tuple[arrays.ArrayView, bytes, int]:
         if isinstance(dst, np.ndarray):
             raise TypeError("dst: expected a device array, got a NumPy array")
         to = graphs.view("dst", dst, output=True)
@@ -256,7 +256,7 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
             "copy from an array that is full of it"
         )
 
-    def add(site: graphs.Site, name: str) -> Any:
+    def add(site: graphs.GraphBuilder, name: str) -> Any:
         to, item, times = fill()
         site.lent.append(to.owner)
         return site.definition.memset(to.address, item, times) if times else site.definition.empty()
@@ -299,7 +299,7 @@ def host(function: Callable[[], Any], *, name: str | None = None, after: After =
         if not callable(given):
             raise TypeError(f"expected a function, got {type(given).__name__}")
 
-    def add(site: graphs.Site, name: str) -> Any:
+    def add(site: graphs.GraphBuilder, name: str) -> Any:
         def run() -> None:
             with graphs.naming(name):
                 function()
@@ -356,10 +356,10 @@ class Graph:
         device = Device(ordinal)
         device.set_current()
         stream = device.create_stream()
-        site = graphs.Site(stream, {})
+        site = graphs.GraphBuilder(stream, {})
         site.add(named, self._wires)
         self._as_stream = Stream.from_handle
-        self._held = graphs.Held(stream, device.create_event(), site, named)
+        self._held = graphs.GraphResources(stream, device.create_event(), site, named)
         self._close = weakref.finalize(self, self._held.let_go)
         self._close.atexit = False  # as the process ends, so does all of it
 
@@ -428,7 +428,7 @@ class Graph:
             if node.after is not None:
                 raise ValueError(f"node {name!r}: after: wiring cannot be updated")
             changed[name] = node
-        site = graphs.Site(held.stream, held.storage)
+        site = graphs.GraphBuilder(held.stream, held.storage)
         site.add(changed, self._wires)
         held.last_launch.sync()
         in_place = True
@@ -446,7 +446,7 @@ class Graph:
         """Wait for launches that have not finished, destroy the graph, and let go of what its nodes use."""
         self._close()
 
-    def _open(self) -> graphs.Held:
+    def _open(self) -> graphs.GraphResources:
         if not self._close.alive:
             raise RuntimeError("this graph is closed")
         return self._held

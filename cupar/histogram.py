@@ -10,17 +10,17 @@ import numpy as np
 from . import structs
 from ._call.algorithm import Algorithm
 from ._kernels.family import helper
-from ._kernels.histogram import HISTOGRAM, Problem, overflows, word
+from ._kernels.histogram import HISTOGRAM, HistogramProblem, overflows, word
 from ._launch.arguments import item_count, refuse, two_phases
 from ._launch.levels import level, scalar
 from ._obtain.arguments import argument, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
     from ._ir.specialisation import Specialisation
 
 
@@ -58,7 +58,7 @@ class Histogram(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Problem]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., HistogramProblem]:
         return _problem_of(np.dtype(spec.option("levels")))
 
 
@@ -137,12 +137,12 @@ def histogram_even(
     return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 
-def _problem_of(levels: np.dtype[Any]) -> Callable[..., Problem]:
+def _problem_of(levels: np.dtype[Any]) -> Callable[..., HistogramProblem]:
     """Return the function that makes the problem of a call, with levels of a dtype."""
 
     def problem(
         h_num_output_levels: Any, h_lower_level: Any, h_upper_level: Any, num_samples: int
-    ) -> Problem:
+    ) -> HistogramProblem:
         count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
         if count < 2 or count >= 2**31:
             refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)
@@ -151,7 +151,7 @@ def _problem_of(levels: np.dtype[Any]) -> Callable[..., Problem]:
             level("h_upper_level", h_upper_level, levels),
         )
         check(low, high, count - 1)
-        return Problem(count - 1, word(low), word(high), num_samples)
+        return HistogramProblem(count - 1, word(low), word(high), num_samples)
 
     check = _check_floats if levels.kind == "f" else _check_integers
     return problem

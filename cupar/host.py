@@ -157,13 +157,13 @@ class View:
         return cls(address, dtype, layout[:half], layout[half:], writable, None)
 
 
-def _read(view: View) -> arrays.View:
+def _read(view: View) -> arrays.ArrayView:
     shape, strides, size = view.shape, view.strides, view.size
     c_order = size <= 1 or is_contiguous(shape, strides, view.itemsize)
     contiguous = c_order or is_contiguous(shape[::-1], strides[::-1], view.itemsize)
     # What it is of is freed in the order of streams, unless that was only lent: see `view`.
     owner = view._owner if type(view._owner) is tuple else None
-    return arrays.View(view.address, size, view.dtype, contiguous, view.writable, c_order, owner)
+    return arrays.ArrayView(view.address, size, view.dtype, contiguous, view.writable, c_order, owner)
 
 
 arrays.OWN.add(View)
@@ -186,7 +186,7 @@ def _strides_in(shape: Sequence[int], itemsize: int, order: str) -> tuple[int, .
     return tuple(found[::-1] if order == "C" else found)
 
 
-def _strides(array: Any, shape: Sequence[int], found: arrays.View) -> tuple[int, ...]:
+def _strides(array: Any, shape: Sequence[int], found: arrays.ArrayView) -> tuple[int, ...]:
     """Return the strides of a device array in bytes."""
     itemsize = found.dtype.itemsize
     if found.c_order:

@@ -31,7 +31,7 @@ from ._launch.arguments import ordered
 from ._launch.configuration import Configuration, integer
 
 if TYPE_CHECKING:
-    from ._base.given import ComputeCapability, Stream
+    from ._base.annotations import ComputeCapability, Stream
     from ._jit.bound import BoundKernel
 
 __all__ = ["DeviceFunction", "Kernel", "jit"]

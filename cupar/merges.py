@@ -9,17 +9,17 @@ import numpy as np
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
-from ._kernels.merge import MERGE, Ranges
+from ._kernels.merge import MERGE, MergeProblem
 from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, converting, same_dtype
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
     from ._ir.specialisation import Specialisation
 
 
@@ -31,7 +31,7 @@ class Merge(
         **{"d_in_keys2": "num_items2", "d_in_items2": "num_items2"},
         **{"d_out_keys": "num_items", "d_out_items": "num_items"},
     },
-    apart=True,
+    disjoint_outputs=True,
 ):
     """A stable merge of two sorted ranges by a comparison; see `merge`."""
 
@@ -61,8 +61,8 @@ class Merge(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Ranges]:
-        return lambda num_items1, num_items2: Ranges(num_items1, num_items2, num_items1 + num_items2)
+    def _problem_maker(spec: Specialisation) -> Callable[..., MergeProblem]:
+        return lambda num_items1, num_items2: MergeProblem(num_items1, num_items2, num_items1 + num_items2)
 
 
 @memoised

@@ -13,12 +13,12 @@ from ._ir.resolve import resolve
 from ._kernels.compact import PARTITION, SELECT
 from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, converting, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class ThreeWayPartition(
@@ -31,7 +31,7 @@ class ThreeWayPartition(
         "d_unselected_out": 0,
         "d_num_selected_out": 2,
     },
-    apart=True,
+    disjoint_outputs=True,
 ):
     """A partition into three arrays; see `three_way_partition`."""
 
@@ -61,7 +61,10 @@ class ThreeWayPartition(
 
 
 class Select(
-    Algorithm, family=SELECT, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}, apart=True
+    Algorithm,
+    family=SELECT,
+    uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1},
+    disjoint_outputs=True,
 ):
     """A selection of the items for which a predicate holds; see `select`."""
 

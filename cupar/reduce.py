@@ -9,12 +9,12 @@ from ._call.algorithm import Algorithm
 from ._kernels.reduce import REDUCE
 from ._launch.arguments import choice, two_phases
 from ._obtain.arguments import Accumulation, accumulation, in_order
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class Determinism(IntEnum):

@@ -13,12 +13,12 @@ from ._ir.resolve import resolve
 from ._kernels.runs import REDUCE_BY_KEY, RUN_LENGTH_ENCODE, SCAN_BY_KEY
 from ._launch.arguments import two_phases
 from ._obtain.arguments import accumulation, argument, converting, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class ReduceByKey(
@@ -31,7 +31,7 @@ class ReduceByKey(
         "d_out_aggregates": 0,
         "d_out_num_runs": 1,
     },
-    apart=True,
+    disjoint_outputs=True,
 ):
     """A reduction of each run of equal keys; see `reduce_by_key`."""
 
@@ -93,7 +93,7 @@ class RunLengthEncode(
     Algorithm,
     family=RUN_LENGTH_ENCODE,
     uses={"d_in": "num_items", "d_out_unique": 0, "d_out_counts": 0, "d_out_num_runs": 1},
-    apart=True,
+    disjoint_outputs=True,
 ):
     """A run-length encoding; see `run_length_encode`."""
 

@@ -8,12 +8,12 @@ from ._call.algorithm import Algorithm
 from ._kernels.scan import SCAN
 from ._launch.arguments import two_phases
 from ._obtain.arguments import accumulation
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_items"}):

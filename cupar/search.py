@@ -11,14 +11,14 @@ from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
 from ._launch.arguments import refuse, two_phases
 from ._obtain.arguments import argument, integers, same_dtype
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
     from ._ir.specialisation import Specialisation
 
 

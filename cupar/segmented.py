@@ -10,12 +10,12 @@ from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE
-from ._kernels.segmented_sort import SEGMENTED_SORT, Sorted
+from ._kernels.segmented_sort import SEGMENTED_SORT, SegmentedSortProblem
 from ._launch.arguments import choice, two_phases
 from ._launch.double_buffer import DoubleBuffer, buffers, select
 from ._launch.segments import check_listed, items_of_rows, reduced
 from ._obtain.arguments import accumulation, in_order, segment_offsets
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
@@ -23,7 +23,7 @@ from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
     from ._ir.specialisation import Specialisation
 
 _USES = {
@@ -244,22 +244,24 @@ class SegmentedSort(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Sorted]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., SegmentedSortProblem]:
         if spec.arguments[-1].name != "end_offsets_in":
 
             def of_rows(
                 d_in_keys: Any, d_in_values: Any, num_items: int, num_segments: int, segment_size: int
-            ) -> Sorted:
+            ) -> SegmentedSortProblem:
                 buffers(d_in_keys, d_in_values)
                 items = items_of_rows(num_items, num_segments, segment_size)
-                return Sorted(items, num_segments, segment_size)
+                return SegmentedSortProblem(items, num_segments, segment_size)
 
             return of_rows
 
-        def listed(d_in_keys: Any, d_in_values: Any, num_items: int, num_segments: int) -> Sorted:
+        def listed(
+            d_in_keys: Any, d_in_values: Any, num_items: int, num_segments: int
+        ) -> SegmentedSortProblem:
             buffers(d_in_keys, d_in_values)
             check_listed(num_segments)
-            return Sorted(num_items, num_segments, 0)
+            return SegmentedSortProblem(num_items, num_segments, 0)
 
         return listed
 

@@ -9,12 +9,12 @@ from ._kernels.segmented_scan import SEGMENTED_SCAN
 from ._launch.arguments import two_phases
 from ._launch.segments import reduced
 from ._obtain.arguments import accumulation, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class SegmentedScan(

@@ -12,18 +12,18 @@ from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
 from ._kernels.merge_sort import MERGE_SORT
-from ._kernels.radix_sort import RADIX_SORT, Bits
+from ._kernels.radix_sort import RADIX_SORT, RadixSortProblem
 from ._launch.arguments import choice, item_count, refuse, two_phases
 from ._launch.double_buffer import DoubleBuffer, buffers, opened, select
 from ._obtain.arguments import paired
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
     from ._ir.specialisation import Specialisation
 
 __all__ = [
@@ -202,18 +202,18 @@ class RadixSort(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Bits]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., RadixSortProblem]:
         bits = 8 * spec.arguments[0].value.itemsize
         wrong = f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}"
 
         def problem(
             d_in_keys: Any, d_in_values: Any, num_items: int, begin_bit: int | None, end_bit: int | None
-        ) -> Bits:
+        ) -> RadixSortProblem:
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
             end = bits if end_bit is None else item_count("end_bit", end_bit)
             if begin > end or end > bits:
                 refuse(wrong, ", got {}, {}", begin, end)
-            return Bits(num_items, begin, end, len(buffers(d_in_keys, d_in_values)) > 0)
+            return RadixSortProblem(num_items, begin, end, len(buffers(d_in_keys, d_in_values)) > 0)
 
         return problem
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from . import structs
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
-from ._kernels.top_k import TOP_K, Top
+from ._kernels.top_k import TOP_K, TopKProblem
 from ._launch.arguments import choice, item_count, refuse, two_phases
 from ._launch.segments import check_listed, items_of_rows
 from ._obtain.arguments import paired, segment_offsets
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .sort import SortOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Order, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Order, Stream
     from ._ir.specialisation import Specialisation
 
 
@@ -60,11 +60,11 @@ class TopK(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Top]:
-        def problem(num_items: int, k: int) -> Top:
+    def _problem_maker(spec: Specialisation) -> Callable[..., TopKProblem]:
+        def problem(num_items: int, k: int) -> TopKProblem:
             if k > num_items:
                 refuse("k: expected at most num_items", ", {}, got {}", num_items, k)
-            return Top(num_items, 1, num_items, k, k)
+            return TopKProblem(num_items, 1, num_items, k, k)
 
         return problem
 
@@ -210,21 +210,21 @@ class SegmentedTopK(
         """Query the size of the temporary storage, or run with it."""
 
     @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., Top]:
+    def _problem_maker(spec: Specialisation) -> Callable[..., TopKProblem]:
         if spec.arguments[-1].name != "end_offsets_in":
 
-            def of_rows(num_items: int, num_segments: int, k: int, segment_size: int) -> Top:
+            def of_rows(num_items: int, num_segments: int, k: int, segment_size: int) -> TopKProblem:
                 items, wanted = items_of_rows(num_items, num_segments, segment_size), item_count("k", k)
                 if wanted > segment_size:
                     refuse("k: expected at most segment_size", ", {}, got {}", segment_size, wanted)
-                return Top(items, num_segments, segment_size, wanted, num_segments * wanted)
+                return TopKProblem(items, num_segments, segment_size, wanted, num_segments * wanted)
 
             return of_rows
 
-        def listed(num_items: int, num_segments: int, k: int) -> Top:
+        def listed(num_items: int, num_segments: int, k: int) -> TopKProblem:
             check_listed(num_segments)
             wanted = item_count("k", k)
-            return Top(num_items, num_segments, 0, wanted, num_segments * wanted)
+            return TopKProblem(num_items, num_segments, 0, wanted, num_segments * wanted)
 
         return listed
 

@@ -11,12 +11,12 @@ from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from ._kernels.transform import TRANSFORM
 from ._obtain.arguments import argument
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class UnaryTransform(

@@ -14,12 +14,12 @@ from ._ir.resolve import resolve
 from ._kernels.compact import UNIQUE
 from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, converting, integers
-from ._obtain.call_sites import memoised
+from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class UniqueByKey(
@@ -32,7 +32,7 @@ class UniqueByKey(
         "d_out_items": 0,
         "d_out_num_selected": 1,
     },
-    apart=True,
+    disjoint_outputs=True,
 ):
     """A selection of unique keys; see `unique_by_key`."""
 

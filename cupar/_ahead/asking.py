@@ -30,7 +30,7 @@ from .make import make
 _ABOUT_GPUS = re.compile(r"\bcuda|\bgpus?\b|nvidia", re.IGNORECASE)
 
 
-class Teller:
+class RequestReporter:
     """Tells what factories are asked for to a file, by its number, and has them build nothing.
 
     The first of `ccs` is for factories that name none. `environment` is that with which the script began.

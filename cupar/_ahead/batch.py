@@ -30,7 +30,7 @@ from .._compile.key import build_parts, digest, template_parts
 from .._ir.specialisation import Specialisation
 from .._jobs.helpers import Helper, HelperError
 from .._jobs.pool import Crew
-from .._obtain import call_sites, obtain
+from .._obtain import factory_cache, obtain
 from . import record
 from .make import Outcome, make, request
 
@@ -69,7 +69,7 @@ class _Collector:
 def collected(ask: Callable[[], object], cc: int) -> list[Specialisation]:
     """Return what a function asks factories for, which build nothing meanwhile."""
     usual, collector = obtain.observer, _Collector(cc)
-    call_sites.forget()
+    factory_cache.forget()
     obtain.observer = collector
     try:
         ask()
@@ -86,7 +86,7 @@ NOTHING_RUNS = (
 
 def unbuilt(spec: Specialisation) -> Launchable:
     """Return an algorithm object that is built if the script looks into it."""
-    kind: Any = spec.kind
+    kind: Any = spec.algorithm_class
     algorithm: Launchable = kind(_Unbuilt(spec), spec.states)
     return algorithm
 
@@ -139,7 +139,7 @@ def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
 
 
 @dataclass(frozen=True)
-class Job:
+class BuildJob:
     """A build to be made, with its key, and that of the template that it links, or its own again."""
 
     spec: Specialisation
@@ -161,16 +161,16 @@ class Job:
         return record.operators(self.spec)
 
 
-def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
+def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[BuildJob]:
     """Return the requests as builds for each compute capability, each once.
 
     Without compute capabilities, each is for the one that it was asked for; builds for the CPU stay so.
     """
-    found: dict[str, Job] = {}
+    found: dict[str, BuildJob] = {}
     for spec in [each if each.is_cpu else replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
         key = digest(build_parts(spec))
         template = key if spec.is_kernel or spec.is_cpu else digest(template_parts(spec))
-        found.setdefault(key, Job(spec, key, template))
+        found.setdefault(key, BuildJob(spec, key, template))
     return list(found.values())
 
 
@@ -189,7 +189,7 @@ def kept(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     }
 
 
-def _in_order(todo: Sequence[Job]) -> list[Job]:
+def _in_order(todo: Sequence[BuildJob]) -> list[BuildJob]:
     """Return first one job for each template, then those that link it: at the same time, these would wait.
 
     Templates with the same headers come together, as a helper keeps few of them.
@@ -203,13 +203,13 @@ def _in_order(todo: Sequence[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(places, todo, strict=True), key=lambda pair: pair[0])]
 
 
-def _headers(job: Job) -> tuple[str, int]:
+def _headers(job: BuildJob) -> tuple[str, int]:
     """Return what tells which headers the kernels of a job are made of."""
-    family = job.spec.kind._family
+    family = job.spec.algorithm_class._family
     return "" if family is None or job.spec.is_cpu else family.source_of(job.spec), job.spec.cc
 
 
-def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]:
+def _common_headers(todo: Iterable[BuildJob], processes: int) -> set[tuple[str, int]]:
     """Return the headers of which each process will compile more than one template."""
     store = _cache.disk()
     templates = {job.template: job for job in todo}
@@ -221,13 +221,13 @@ def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]
 
 
 def build(
-    todo: Sequence[Job], processes: int, idle: Callable[[], None] = lambda: None
-) -> Generator[tuple[Job, Outcome], None, None]:
+    todo: Sequence[BuildJob], processes: int, idle: Callable[[], None] = lambda: None
+) -> Generator[tuple[BuildJob, Outcome], None, None]:
     """Build, and yield each job with what became of it, as they are done.
 
     Parameters
     ----------
-    todo : sequence of Job
+    todo : sequence of BuildJob
     processes : int
         How many build at a time.
     idle : callable, optional
@@ -235,16 +235,16 @@ def build(
     """
     processes = min(processes, len(todo))
     common = _common_headers(todo, processes)
-    done: SimpleQueue[tuple[Job, Outcome | Exception]] = SimpleQueue()  # or why no helper can make it
+    done: SimpleQueue[tuple[BuildJob, Outcome | Exception]] = SimpleQueue()  # or why no helper can make it
     # Nor can they where a script named a store that is an object of this process.
     unusable: Exception | None = None
     if _cache._shared is not None:
         unusable = RuntimeError("the script called cupar.use_shared")
 
-    def ask(job: Job, helper: Helper) -> None:
+    def ask(job: BuildJob, helper: Helper) -> None:
         done.put((job, outcome(job, helper)))
 
-    def outcome(job: Job, helper: Helper) -> Outcome | Exception:
+    def outcome(job: BuildJob, helper: Helper) -> Outcome | Exception:
         nonlocal unusable
         if unusable is not None:
             return unusable
@@ -282,7 +282,7 @@ def _helper() -> Helper:
     return workers.helper(_STDERR, {"CUPAR_BUNDLES": os.pathsep.join(paths)} if paths else None)
 
 
-def _made_here(job: Job, error: Exception) -> Outcome:
+def _made_here(job: BuildJob, error: Exception) -> Outcome:
     """Make a build that no helper can make."""
     why = message(error)
     warn_once(
@@ -292,7 +292,7 @@ def _made_here(job: Job, error: Exception) -> Outcome:
     return make(job.spec)
 
 
-def _unlock(job: Job) -> None:
+def _unlock(job: BuildJob) -> None:
     """Remove the locks of a process that was killed; others' locks stay."""
     store = _cache.disk()
     if store is not None:

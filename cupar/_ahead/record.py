@@ -25,7 +25,7 @@ from .._call.algorithm import Launchable
 from .._compile.key import build_parts, digest
 from .._ir import nodes
 from .._ir.specialisation import Specialisation
-from .._obtain import call_sites, obtain
+from .._obtain import factory_cache, obtain
 from .._obtain.target import parse_cc
 from .._store.files import read_at
 from .._store.settings import expanded
@@ -115,7 +115,7 @@ def from_environment(beneath: obtain.Observer | None = None) -> obtain.Observer 
 
 def _observe_with(observer: obtain.Observer | None) -> None:
     obtain.observer = observer
-    call_sites.forget()  # so that repeated requests are recorded, too
+    factory_cache.forget()  # so that repeated requests are recorded, too
 
 
 class Recording:

@@ -23,7 +23,7 @@ from .._launch.state import LaunchState, Read
 from .built import Build, Built, Pending
 
 if TYPE_CHECKING:
-    from .._base.given import Stream
+    from .._base.annotations import Stream
     from .bound import Bound
 
 _CUPY = arrays.CUPY
@@ -221,7 +221,7 @@ class Launchable:
         of_default, of_streams, of_any = self._free
         self._check_may_be_called()
         current = driver.current_context()
-        current.part(storage.Memory).calls.add(self)
+        current.part(storage.ContextMemory).calls.add(self)
         free = of_streams.setdefault(number, []) if number else None
         if free is None:
             free = (of_any if number is None else of_default).setdefault(current.number, [])
@@ -339,7 +339,7 @@ class Algorithm(Launchable):
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]] = ()
     _rows: ClassVar[str] = ""
-    _apart: ClassVar[bool] = False
+    _disjoint_outputs: ClassVar[bool] = False
     # Takes the specialisation, and returns the function that checks the arguments of a call that it names,
     # and makes the problem of them. numba compiles it as it stands, so it keeps to what plans do (see
     # `_kernels.family`), and is given counts and row lengths once they are checked. None: the first count is
@@ -354,7 +354,7 @@ class Algorithm(Launchable):
         buffers: Mapping[str, str] | None = None,
         any_order: tuple[str, ...] = (),
         rows: str = "",
-        apart: bool = False,
+        disjoint_outputs: bool = False,
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
@@ -373,11 +373,11 @@ class Algorithm(Launchable):
             be in Fortran's order, if all are.
         rows : str, optional
             The array whose rows are the segments, if there are no offsets: it tells their number.
-        apart : bool, optional
-            Whether outputs may be no other array of the call.
+        disjoint_outputs : bool, optional
+            Whether no output may be another array of the call, too.
         """
         cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
-        cls._rows, cls._apart = rows, apart
+        cls._rows, cls._disjoint_outputs = rows, disjoint_outputs
 
     @NumbaType
     def _numba_type_(self) -> Any:

@@ -20,7 +20,7 @@ from .command import FAULT, OK, Arguments, FailedError, Result, argument, ccs_of
 from .terminal import complain, on_terminal, output_left_alone, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from .._ahead.batch import Failure, Job
+    from .._ahead.batch import BuildJob, Failure
     from .._ahead.make import Outcome
 
 _RESULTS = ("built", "linked", "found", "failed")
@@ -86,7 +86,7 @@ def build(arguments: Arguments) -> Result:
     return Result(document, show, FAULT if failures or counts["failed"] else OK)
 
 
-def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure], dict[str, Outcome]]:
+def _asked(arguments: Arguments) -> tuple[list[BuildJob], list[Failure], dict[str, Outcome]]:
     """Return the builds that a script or list asks for, the requests that failed, and finished builds."""
     from .._ahead import batch
 
@@ -97,7 +97,7 @@ def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure], dict[str, Ou
     return jobs, failures, outcomes
 
 
-def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> dict[str, Outcome]:
+def _built(arguments: Arguments, jobs: list[BuildJob], made: dict[str, Outcome]) -> dict[str, Outcome]:
     """Build the missing jobs and report progress: on a terminal with a bar, elsewhere with lines.
 
     Return what came of each key.
@@ -124,7 +124,7 @@ def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> d
     return batch.kept(outcomes)
 
 
-def _described(job: Job, outcome: Outcome) -> dict[str, Any]:
+def _described(job: BuildJob, outcome: Outcome) -> dict[str, Any]:
     return {
         "key": job.key,
         "algorithm": job.spec.algorithm,
@@ -143,7 +143,7 @@ def _counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
     return {result: counts[result] for result in _RESULTS}
 
 
-def _print_counts(jobs: list[Job], outcomes: dict[str, Outcome]) -> None:
+def _print_counts(jobs: list[BuildJob], outcomes: dict[str, Outcome]) -> None:
     rows = []
     for cc in dict.fromkeys(job.spec.cc for job in jobs):
         of_cc = [outcomes[job.key] for job in jobs if job.spec.cc == cc]

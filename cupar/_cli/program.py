@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent / "start"
 
 
-class Asked(NamedTuple):
+class ProgramResult(NamedTuple):
     """What a script asked for, what of it failed, and what its process has built, by keys."""
 
     specs: list[Specialisation]
@@ -54,7 +54,7 @@ def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
     return status, watch.Summary(_cache.Stats(), 0, 0).document()
 
 
-def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked:
+def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> ProgramResult:
     """Return what a script (.py) or a recorded list asks for; `arguments` are the script's."""
     from .._ahead import batch, record
 
@@ -63,10 +63,10 @@ def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked
         return asked_by(path, arguments, ccs)
     if arguments:
         raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
-    return Asked(*batch.ask_list(record.read(path), ccs), {})
+    return ProgramResult(*batch.ask_list(record.read(path), ccs), {})
 
 
-def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked:
+def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> ProgramResult:
     """Run a script whose factories build nothing; return what it asked for.
 
     Parameters
@@ -83,12 +83,12 @@ def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Aske
         return _received(_text(file), str(script), status)
 
 
-def _received(text: bytes, script: str, status: int) -> Asked:
+def _received(text: bytes, script: str, status: int) -> ProgramResult:
     """Return what a script reported before it ended; its settings hold here from now on."""
     from .. import _cache
     from .._ahead import batch, codec, make
 
-    asked = Asked([], [], {})
+    asked = ProgramResult([], [], {})
     for line in map(json.loads, text.splitlines()):
         if "failure" in line:
             asked.failures.append(batch.Failure(line.get("place", script), line["failure"]))

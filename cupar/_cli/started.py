@@ -88,7 +88,7 @@ def _ask(file: str, ccs: str = "") -> None:
     def observe() -> Any:
         from .._ahead import asking, record
 
-        asked = asking.Teller(number, [int(each) for each in ccs.split(",") if each], environment)
+        asked = asking.RequestReporter(number, [int(each) for each in ccs.split(",") if each], environment)
         return record.from_environment(asked)
 
     def tell_error(cls: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -19,7 +19,7 @@ from .toolchain import plain
 T = TypeVar("T")
 
 
-def find(key: str, *, remote: bool) -> _cache.Found | None:
+def find(key: str, *, remote: bool) -> _cache.FetchedEntry | None:
     """Return an entry that means what this key does: of those with the newest compilers the first found.
 
     What lies here comes before what the shared store has.
@@ -41,7 +41,7 @@ def find(key: str, *, remote: bool) -> _cache.Found | None:
         own = _cache.disk()
         if own is not None:
             own.store(other, entry)
-        return _cache.Found(other, entry, "disk", time.perf_counter() - start, store.name)
+        return _cache.FetchedEntry(other, entry, "disk", time.perf_counter() - start, store.name)
     return None
 
 

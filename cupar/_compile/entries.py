@@ -21,7 +21,7 @@ T = TypeVar("T")
 _NOT_ITS_FAULT = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
 
 
-def find(parts: Mapping[str, Any], *, remote: bool = True) -> _cache.Found | None:
+def find(parts: Mapping[str, Any], *, remote: bool = True) -> _cache.FetchedEntry | None:
     """Return the entry that these parts of a key describe, if there is one; nothing is made.
 
     Unless it may be `remote`, the shared store is not asked.
@@ -38,8 +38,8 @@ def fetch(
     make: Callable[[], Entry],
     use: Callable[[Entry], T],
     load: Callable[[T], None] = lambda made: None,
-    found: _cache.Found | None = None,
-) -> tuple[_cache.Found, T]:
+    found: _cache.FetchedEntry | None = None,
+) -> tuple[_cache.FetchedEntry, T]:
     """Fetch or make the entry that these parts of a key describe.
 
     Return it, and what `use` makes of it, once `load` has loaded that. It may have been found already. Raise

@@ -18,13 +18,13 @@ from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._store.entry import Entry
-from .._store.memory import Memory
+from .._store.memory import SingleFlightCache
 from . import entries
 from .key import result_parts
 
 _CC = 75  # types and registrations with numba are the same on all GPUs
 
-_results: Memory[np.dtype[Any]] = Memory(maxsize=1024)
+_results: SingleFlightCache[np.dtype[Any]] = SingleFlightCache(maxsize=1024)
 # What uses nothing of others', and what of theirs was registered when that was so.
 _unextended: Bounded[object] = Bounded(functools.partial(LRUCache, 1024))
 

@@ -41,7 +41,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._fingerprint.unsupported import NO_STRINGS, line_of
 from .._ir.operator import Operator, ResultError
-from .._jobs.threads import apart, collecting
+from .._jobs.threads import collecting, off_main_thread
 from .._numba import OPTIONS
 from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller
@@ -221,7 +221,7 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
                     return result
         raise BuildError(RESTLESS)
 
-    return apart(attempt)
+    return off_main_thread(attempt)
 
 
 @contextmanager

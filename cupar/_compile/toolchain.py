@@ -251,15 +251,17 @@ def host_cpu() -> tuple[str, str]:
 
     LLVM takes half of a hit to load, so the cache keeps its answer, by what Linux says of the CPU.
     """
-    from .._jobs.threads import apart
+    from .._jobs.threads import off_main_thread
     from . import cpu_features
 
     said = b""
     if decisive := cpu_features.decisive():
         key = sha256(repr([_SAID, package_version("llvmlite"), machine(), *decisive]).encode()).hexdigest()
-        said = _cache.fetch(key, lambda: Entry(_SAID, apart(_host_cpu)), portable=False).entry.payload
+        said = _cache.fetch(
+            key, lambda: Entry(_SAID, off_main_thread(_host_cpu)), portable=False
+        ).entry.payload
     if not _A_CPU.fullmatch(said):
-        said = apart(_host_cpu)
+        said = off_main_thread(_host_cpu)
     name, _, features = said.decode().partition("\n")
     return name, features
 

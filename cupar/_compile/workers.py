@@ -27,7 +27,7 @@ from .._jobs.pool import Pool
 from . import precompiled, toolchain
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
-_MOST_APART = 4  # for work in the background
+_MOST_FINISHING = 4  # for work in the background
 _COMPILE_SECONDS = 300.0  # the longest takes 16 on a machine that has nothing else to do
 _LIBRARIES = ("nvrtc", "nvJitLink")
 
@@ -67,33 +67,33 @@ def _pool_for_this_machine() -> Pool:
     return Pool(min(threads.cores() - 1, _MOST), helper, here=True)
 
 
-def _apart_for_this_machine() -> Pool:
+def _finishing_pool_for_this_machine() -> Pool:
     """Return the pool of helpers that finish when this process ends, if there is a place to keep entries."""
     return Pool(
-        min(max(1, threads.cores() // 2), _MOST_APART), lambda: helper(finishes=_cache.disk() is not None)
+        min(max(1, threads.cores() // 2), _MOST_FINISHING), lambda: helper(finishes=_cache.disk() is not None)
     )
 
 
 _pool = _pool_for_this_machine()
-_apart = _apart_for_this_machine()
+_finishing_pool = _finishing_pool_for_this_machine()
 
 
-def apart() -> AbstractContextManager[Helper | None]:
+def helper_of_own() -> AbstractContextManager[Helper | None]:
     """Wait for a helper of the block's own; None if no process can be started."""
-    return _apart.seat()
+    return _finishing_pool.seat()
 
 
 @fork.in_child
 def _after_fork() -> None:
-    global _pool, _apart
-    fork.leak((_pool, _apart))  # the helpers are the parent's, as are the threads that they work for
-    _pool, _apart = _pool_for_this_machine(), _apart_for_this_machine()
+    global _pool, _finishing_pool
+    fork.leak((_pool, _finishing_pool))  # the helpers are the parent's, as are the threads that they work for
+    _pool, _finishing_pool = _pool_for_this_machine(), _finishing_pool_for_this_machine()
 
 
 @atexit.register
 def _close() -> None:
     threads.abandon()  # or what helpers compiled in the background would be compiled here
-    for pool in (_pool, _apart):  # those of this process, which may have been forked from another
+    for pool in (_pool, _finishing_pool):  # those of this process, which may have been forked from another
         pool.close()
 
 

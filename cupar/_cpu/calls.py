@@ -15,7 +15,7 @@ from .._base.device import within_cpu_call
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from .._ir.iterator import room_of
-from .._kernels.segments import Segments
+from .._kernels.segments import SegmentsProblem
 from . import bit_sorts, offsets
 from .schedules import Part, Schedule, is_gathered, is_listed, is_numpys, schedule
 from .threads import in_threads
@@ -41,7 +41,7 @@ class CpuAlgorithm(Algorithm, uses={}):
             reader = self._cpu_reader = self._reader(None)
         try:
             read = within_cpu_call(reader, arguments, lend)
-            if self._is_listed and isinstance(read[0], Segments):
+            if self._is_listed and isinstance(read[0], SegmentsProblem):
                 return within_cpu_call(self._with_room, read, arguments)
             return read
         except EXPECTED as error:
@@ -158,7 +158,7 @@ def class_of(kind: Any) -> Any:
     """
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     declared = {"family": kind._family, "uses": kind._uses, "buffers": kind._buffers}
-    declared |= {"any_order": kind._any_order, "rows": kind._rows, "apart": kind._apart}
+    declared |= {"any_order": kind._any_order, "rows": kind._rows, "disjoint_outputs": kind._disjoint_outputs}
     return type(kind)(kind.__name__, (kind, CpuAlgorithm), names, **declared)
 
 

@@ -13,7 +13,7 @@ from .._base.versions import ABSENT, package_version
 from .._compile.toolchain import compilers
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .._jobs.threads import apart
+from .._jobs.threads import off_main_thread
 from .._kernels.elf import NOT_ELF, Elf
 from .._kernels.image import DamagedError
 
@@ -74,7 +74,7 @@ class HostCode:
             with self._lock:
                 found = self._function
                 if found is None:
-                    found = self._function = apart(self._loaded)
+                    found = self._function = off_main_thread(self._loaded)
         return found
 
     def _loaded(self) -> Callable[[int], int]:

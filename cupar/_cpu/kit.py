@@ -14,7 +14,7 @@ from .._ir.specialisation import Specialisation
 from . import offsets
 from .iterators import functions_of
 from .operators import function_of
-from .schedules import FIRST_VALUE, WORDS, Part, execution_plan_of
+from .schedules import FIRST_VALUE, WORDS, Part, phase_spec_of
 from .values import Place, cast_to, constant, inlined, integer, memory
 
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
@@ -36,7 +36,7 @@ class Kit:
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
         self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
-        execution, names = execution_plan_of(spec), spec.value_names(spec.kind._uses)
+        execution, names = phase_spec_of(spec), spec.value_names(spec.algorithm_class._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
         columns = enumerate(execution.columns)
@@ -166,7 +166,7 @@ def run(p):
 
 def whole(spec: Specialisation) -> Callable[[Any], None]:
     """Return the function to compile, which runs one phase of a specialisation: the one that a part names."""
-    phases: Phases = pkgutil.resolve_name(f"{__package__}.{execution_plan_of(spec).made_by}")(Kit(spec))
+    phases: Phases = pkgutil.resolve_name(f"{__package__}.{phase_spec_of(spec).made_by}")(Kit(spec))
     names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
     names["phase"] = phase
     lines = [f"if phase(p) == {i}:\n    phase{i}(p)" for i in range(len(phases))]

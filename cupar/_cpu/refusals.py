@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .schedules import EXECUTION_PLANS
+from .schedules import PHASE_SPECS
 
 
 def check(spec: Specialisation) -> None:
     """Raise TypeError if a specialisation is for GPUs alone."""
-    if spec.algorithm not in EXECUTION_PLANS:
+    if spec.algorithm not in PHASE_SPECS:
         raise TypeError(f"{spec.algorithm}: there is none for the CPU")
     if spec.links:
         raise TypeError("link: GPU code is not linked on the CPU; expected None")

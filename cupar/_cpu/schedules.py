@@ -1,6 +1,6 @@
 """Calls on the CPU: which parts of a problem are done at once, in which phases, with which columns.
 
-The plans of `_kernels` are for GPUs alone. Here each algorithm has an `ExecutionPlan`, which is the same for
+The plans of `_kernels` are for GPUs alone. Here each algorithm has a `PhaseSpec`, which is the same for
 all of its calls, and `schedule` makes a `Schedule` of it for a problem.
 
 Parts depend on the problem alone and not on the CPU, so that sums are rounded in the same way everywhere.
@@ -22,7 +22,7 @@ from . import offsets
 _LEAST, _MOST = 1 << 16, 64  # items of a part, and parts
 
 
-class ExecutionPlan(NamedTuple):
+class PhaseSpec(NamedTuple):
     """Execution plan of an algorithm: phases and temporary columns.
 
     Attributes
@@ -83,19 +83,19 @@ class Schedule(NamedTuple):
     check: Callable[[np.ndarray[Any, Any], int], None] | None = None  # given what the first step has found
 
 
-_SCAN = ExecutionPlan("algorithms:scan", "p1p", ("total", "word"))
-_SEGMENTS = ExecutionPlan("algorithms:segmented_reduce", numbers=3)
-_SEGMENTED_SCAN = ExecutionPlan("algorithms:segmented_scan", part=("total",), numbers=3)
-_COLUMN_SCAN = ExecutionPlan("columns:scan", item=("total",), numbers=2)
-_MERGES = ExecutionPlan("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
-_COMPACTION = ExecutionPlan("compactions:runs", "p1p", ("words",))
-_SEARCH = ExecutionPlan("algorithms:search", numbers=1)
-_NUMPYS = ExecutionPlan("algorithms:gather", numbers=2)
+_SCAN = PhaseSpec("algorithms:scan", "p1p", ("total", "word"))
+_SEGMENTS = PhaseSpec("algorithms:segmented_reduce", numbers=3)
+_SEGMENTED_SCAN = PhaseSpec("algorithms:segmented_scan", part=("total",), numbers=3)
+_COLUMN_SCAN = PhaseSpec("columns:scan", item=("total",), numbers=2)
+_MERGES = PhaseSpec("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
+_COMPACTION = PhaseSpec("compactions:runs", "p1p", ("words",))
+_SEARCH = PhaseSpec("algorithms:search", numbers=1)
+_NUMPYS = PhaseSpec("algorithms:gather", numbers=2)
 
-EXECUTION_PLANS = {
-    "reduce_into": ExecutionPlan("algorithms:reduce", "p1", ("total",)),
-    "unary_transform": ExecutionPlan("algorithms:transform"),
-    "binary_transform": ExecutionPlan("algorithms:transform"),
+PHASE_SPECS = {
+    "reduce_into": PhaseSpec("algorithms:reduce", "p1", ("total",)),
+    "unary_transform": PhaseSpec("algorithms:transform"),
+    "binary_transform": PhaseSpec("algorithms:transform"),
     "inclusive_scan": _SCAN,
     "exclusive_scan": _SCAN,
     "inclusive_scan_by_key": _SCAN,
@@ -110,16 +110,16 @@ EXECUTION_PLANS = {
     ),
     "reduce_by_key": _COMPACTION._replace(item=("d_in_keys", "total")),
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
-    "find_if": ExecutionPlan("algorithms:find", "1p1", ("word",), numbers=1),
+    "find_if": PhaseSpec("algorithms:find", "1p1", ("word",), numbers=1),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
     "inclusive_column_scan": _COLUMN_SCAN,
     "exclusive_column_scan": _COLUMN_SCAN,
     "column_reduce": _COLUMN_SCAN._replace(made_by="columns:reduce"),
-    "histogram_even": ExecutionPlan("algorithms:histogram", "p1", ("bins",), numbers=5),
-    "merge": ExecutionPlan("sorts:merge", numbers=2),
+    "histogram_even": PhaseSpec("algorithms:histogram", "p1", ("bins",), numbers=5),
+    "merge": PhaseSpec("sorts:merge", numbers=2),
     "merge_sort": _MERGES,
-    "segmented_sort": ExecutionPlan("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
+    "segmented_sort": PhaseSpec("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
     "segmented_top_k": _NUMPYS,
     "radix_sort": _NUMPYS,
@@ -146,9 +146,9 @@ def is_listed(spec: Specialisation) -> bool:
     return any(each.name == "start_offsets_in" for each in spec.arguments)
 
 
-def execution_plan_of(spec: Specialisation) -> ExecutionPlan:
+def phase_spec_of(spec: Specialisation) -> PhaseSpec:
     """Return the plan of a specialisation's algorithm, without columns of arguments that it has not."""
-    execution = _NUMPYS if is_numpys(spec) else EXECUTION_PLANS[spec.algorithm]
+    execution = _NUMPYS if is_numpys(spec) else PHASE_SPECS[spec.algorithm]
     absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
     execution = execution._replace(item=tuple(name for name in execution.item if name not in absent))
     if is_listed(spec) and not is_numpys(spec):
@@ -158,7 +158,7 @@ def execution_plan_of(spec: Specialisation) -> ExecutionPlan:
 
 def schedule(spec: Specialisation, problem: Any) -> Schedule:
     """Return the schedule of a call."""
-    execution = execution_plan_of(spec)
+    execution = phase_spec_of(spec)
     n, size, numbers = _problem(spec, problem)
     bounds = [(begin, min(begin + size, n)) for begin in range(0, n, size)]
     count = len(bounds)

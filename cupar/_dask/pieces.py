@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from .._functions import operators
-from .._functions.axes import INT64, Layout, columns
+from .._functions.axes import INT64, AxisLayout, columns
 from .._functions.calls import Work
 from .._functions.rows import layout_along, positions, sorted_rows
 from ..iterators import PermutationIterator
 from ..search import lower_bound, upper_bound
-from .shipped import Shipped
+from .shipped import ShippedOperator
 from .steps import fresh, joined, on_blocks, operand
 
 
-def _less(less: Shipped | None) -> Any:
+def _less(less: ShippedOperator | None) -> Any:
     return None if less is None else less.op()
 
 
 @on_blocks
-def ordered(work: Work, block: Any, less: Shipped | None, descending: bool, axis: int) -> Any:
+def ordered(work: Work, block: Any, less: ShippedOperator | None, descending: bool, axis: int) -> Any:
     """Return a block whose rows are sorted."""
     x = operand(work, block)
     layout, shape = layout_along(x, axis)
@@ -33,7 +33,7 @@ def ordered(work: Work, block: Any, less: Shipped | None, descending: bool, axis
     return block
 
 
-def merged(pieces: list[Any], less: Shipped | None, descending: bool) -> Any:
+def merged(pieces: list[Any], less: ShippedOperator | None, descending: bool) -> Any:
     """Return sorted pieces as one, sorted; of equal items, those of earlier pieces come first."""
     return ordered(joined(pieces), less, descending, 0)
 
@@ -51,7 +51,7 @@ def sampled(work: Work, block: Any, number: int) -> tuple[Any, Any, int]:
 
 @on_blocks
 def splitters(
-    work: Work, samples: list[Any], number: int, less: Shipped | None, descending: bool
+    work: Work, samples: list[Any], number: int, less: ShippedOperator | None, descending: bool
 ) -> tuple[Any, Any, Any]:
     """Return the items with which parts begin, all but the first, and the blocks and places they are at.
 
@@ -60,7 +60,7 @@ def splitters(
     """
     found, places, sizes = zip(*samples, strict=True)
     keys = operand(work, joined(found))
-    layout = Layout(1, keys.size, 1)
+    layout = AxisLayout(1, keys.size, 1)
     _, order = sorted_rows(work, keys.items, layout, descending, _less(less), positions(work, layout))
     taken = [len(each) for each in places]
     blocks, where = np.repeat(np.arange(len(taken)), taken), np.concatenate(places)
@@ -75,7 +75,9 @@ def splitters(
 
 
 @on_blocks
-def cuts(work: Work, block: Any, i: int, split: Any, less: Shipped | None, descending: bool) -> list[int]:
+def cuts(
+    work: Work, block: Any, i: int, split: Any, less: ShippedOperator | None, descending: bool
+) -> list[int]:
     """Return where each part of a sorted block begins, and its end; it is block i."""
     keys, blocks, places = split
     x, values = operand(work, block), operand(work, keys)

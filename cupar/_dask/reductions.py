@@ -17,12 +17,12 @@ from .._functions.values import initial
 from ..operators import Op, OpKind
 from . import steps
 from .graphs import Tasks, flat, on_cpu, taken
-from .shipped import Shipped, shipped
+from .shipped import ShippedOperator, shipped
 
 
 def _combining(
     x: da.Array, op: Op, init: Any, dtype: Any
-) -> tuple[Shipped, np.dtype[Any], np.dtype[Any], Any]:
+) -> tuple[ShippedOperator, np.dtype[Any], np.dtype[Any], Any]:
     """Return an operator, in which dtype it combines, that of the result, and what comes first."""
     result, value = dtypes_of(x, dtype)
     known = operators.identity_of(op, value) if init is None else init

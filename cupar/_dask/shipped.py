@@ -20,7 +20,7 @@ from .._ir.resolve import resolve
 from ..operators import Op, OpKind, RawOp
 
 
-class Shipped:
+class ShippedOperator:
     """An operator, and what it did when the graph was made.
 
     Attributes
@@ -68,13 +68,13 @@ def _token(op: Any, on_cpu: bool) -> str:
 
 
 # By their tokens, those that came with tasks: all tasks of a worker have one object, which factories know.
-_here: Bounded[Shipped] = Bounded(partial(LRUCache, 256))
+_here: Bounded[ShippedOperator] = Bounded(partial(LRUCache, 256))
 
 
-def _arrived(op: Any, on_cpu: bool, token: str) -> Shipped:
+def _arrived(op: Any, on_cpu: bool, token: str) -> ShippedOperator:
     found = _here.get(token)
     if found is None:
-        found = Shipped.__new__(Shipped)
+        found = ShippedOperator.__new__(ShippedOperator)
         found._op, found._on_cpu, found.token = op, on_cpu, token
         _here[token] = found
     return found
@@ -82,7 +82,7 @@ def _arrived(op: Any, on_cpu: bool, token: str) -> Shipped:
 
 def shipped(
     name: str, op: Any, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any], on_cpu: bool
-) -> Shipped:
+) -> ShippedOperator:
     """Return an operator for a graph; nothing is compiled.
 
     Raises
@@ -95,4 +95,4 @@ def shipped(
             f"{name}: expected a function or an OpKind, since another function calls it, got a RawOp"
         )
     device.using(on_cpu, resolve, op, inputs, output, name)
-    return Shipped(op, on_cpu)
+    return ShippedOperator(op, on_cpu)

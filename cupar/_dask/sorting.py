@@ -14,7 +14,7 @@ from .._functions.selection import Runs
 from ..operators import Op, OpKind
 from . import pieces, steps
 from .graphs import Tasks, flat, on_cpu, taken
-from .shipped import Shipped, shipped
+from .shipped import ShippedOperator, shipped
 
 _SAMPLES = 1024  # of each block
 _MOST = 64  # blocks that are cut in as many parts, and merged
@@ -90,7 +90,7 @@ def sort(
 
 
 def _sample_sort(
-    x: da.Array, dtype: np.dtype[Any], less: Shipped | None, descending: bool, number: int
+    x: da.Array, dtype: np.dtype[Any], less: ShippedOperator | None, descending: bool, number: int
 ) -> da.Array:
     tasks = Tasks("sort", [x], less, descending, number)
     order = less, descending

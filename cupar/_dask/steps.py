@@ -19,7 +19,7 @@ from .._cpu.threads import alone
 from .._fleet.carry import Carry, KeyedCarry
 from .._fleet.counts import three_of
 from .._functions import libraries, operators
-from .._functions.axes import INT64, Layout, constant, indices
+from .._functions.axes import INT64, AxisLayout, constant, indices
 from .._functions.calls import Operand, Work
 from .._functions.rows import layout_along, over_axes, result_shape, scanned_rows
 from .._functions.values import casting
@@ -27,7 +27,7 @@ from ..columns import column_reduce
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..runs import reduce_by_key
 from ..segmented import segmented_reduce
-from .shipped import Shipped
+from .shipped import ShippedOperator
 
 Dtype = np.dtype[Any]
 Step = Callable[..., Any]
@@ -103,7 +103,7 @@ def pick(parts: Any, i: int) -> Any:
 def totals(
     work: Work,
     block: Any,
-    shipped: Shipped,
+    shipped: ShippedOperator,
     value: Dtype,
     axes: Any,
     commutative: bool,
@@ -133,7 +133,7 @@ def totals(
 
 
 @on_blocks
-def folded(work: Work, records: list[Any], shipped: Shipped, value: Dtype, init: Any) -> Any:
+def folded(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> Any:
     """Return what the records of blocks combine to, in order, after an initial value."""
     carry = Carry(shipped.op(), value)
     items, rows = operand(work, joined(records)).items, records[0].size
@@ -147,7 +147,7 @@ def folded(work: Work, records: list[Any], shipped: Shipped, value: Dtype, init:
 
 
 @on_blocks
-def prefixes(work: Work, records: list[Any], shipped: Shipped, value: Dtype, init: Any) -> list[Any]:
+def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> list[Any]:
     """Return what goes before each of several blocks."""
     carry = Carry(shipped.op(), value)
     items, number, rows = operand(work, joined(records)).items, len(records), records[0].size
@@ -157,7 +157,7 @@ def prefixes(work: Work, records: list[Any], shipped: Shipped, value: Dtype, ini
         for i in range(number):
             carry.fold(work, items, i, out[i : i + 1], before)
     else:
-        scanned_rows(work, items, out, Layout(1, number, rows), carry.combined, before, True)
+        scanned_rows(work, items, out, AxisLayout(1, number, rows), carry.combined, before, True)
     return [block[i : i + 1].reshape(records[0].shape) for i in range(number)]
 
 
@@ -194,7 +194,7 @@ def scanned(
     work: Work,
     block: Any,
     before: Any,
-    shipped: Shipped,
+    shipped: ShippedOperator,
     value: Dtype,
     result: Dtype,
     axis: int,
@@ -305,11 +305,11 @@ def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
 # --- Runs -------------------------------------------------------------------------------------------------
 
 
-def _keyed(shipped: Shipped, equal: Shipped | None, value: Dtype, key: Dtype) -> KeyedCarry:
+def _keyed(shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype, key: Dtype) -> KeyedCarry:
     return KeyedCarry(shipped.op(), value, key, _same(equal, key))
 
 
-def _same(equal: Shipped | None, key: Dtype) -> Any:
+def _same(equal: ShippedOperator | None, key: Dtype) -> Any:
     if equal is None and key.names is not None:
         return operators.equal_fields(len(key.names))
     return None if equal is None else equal.op()
@@ -317,7 +317,7 @@ def _same(equal: Shipped | None, key: Dtype) -> Any:
 
 @on_blocks
 def runs(
-    work: Work, blocks: Sequence[Any], shipped: Shipped, equal: Shipped | None, value: Dtype
+    work: Work, blocks: Sequence[Any], shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
 ) -> tuple[Any, Any, Any]:
     """Return the keys of a block's runs, what their values combine to, and the record."""
     keys, x = (operand(work, each) for each in blocks)
@@ -337,7 +337,12 @@ def runs(
 
 @on_blocks
 def neighbours(
-    work: Work, records: list[Any], shipped: Shipped, equal: Shipped | None, value: Dtype, key: Dtype
+    work: Work,
+    records: list[Any],
+    shipped: ShippedOperator,
+    equal: ShippedOperator | None,
+    value: Dtype,
+    key: Dtype,
 ) -> list[tuple[Any, Any]]:
     """Return what the records before and after each block combine to."""
     carry = _keyed(shipped, equal, value, key)
@@ -353,7 +358,7 @@ def neighbours(
 
 @on_blocks
 def mended(
-    work: Work, found: Any, beside: Any, shipped: Shipped, equal: Shipped | None, value: Dtype
+    work: Work, found: Any, beside: Any, shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
 ) -> tuple[Any, Any]:
     """Return the runs of a block, of which the first goes on from blocks before, and the last may go on."""
     unique, aggregates, record = map(aligned, found)

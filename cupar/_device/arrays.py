@@ -11,11 +11,11 @@ from .. import structs
 from .._base.device import in_cpu_call, is_cpu
 from . import driver, peers, readers
 
-View = readers.View
-Lend = Callable[[Any], object]  # called with objects that must outlive a call; see `readers.View`
+ArrayView = readers.ArrayView
+Lend = Callable[[Any], object]  # called with objects that must outlive a call; see `readers.ArrayView`
 numpy_dtype = readers.torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
 
-_readers: dict[type, Callable[[Any], View]] = {}
+_readers: dict[type, Callable[[Any], ArrayView]] = {}
 # The classes of arrays of CuPy, PyTorch and Numba, each once it was seen: launches of kernels
 # read them in line, calls those of the first two.
 CUPY: set[type] = set()
@@ -43,7 +43,7 @@ _READ_IN_LINE = {
 }
 
 
-def _reader(array: Any) -> Callable[[Any], View]:
+def _reader(array: Any) -> Callable[[Any], ArrayView]:
     """Choose how to read arrays of this class: the quickest way that its library has."""
     for base in type(array).__mro__:
         library = base.__module__.partition(".")[0]
@@ -80,10 +80,10 @@ def _describe(cls: type) -> str:
 
 
 _host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
-_anywhere: dict[type, Callable[[Any], View]] = {}  # what stands for host arrays as for device arrays
+_anywhere: dict[type, Callable[[Any], ArrayView]] = {}  # what stands for host arrays as for device arrays
 
 
-def _view_host(array: Any) -> View:
+def _view_host(array: Any) -> ArrayView:
     if type(array) in _anywhere:
         return _anywhere[type(array)](array)
     reader = _host_readers.get(type(array))
@@ -96,22 +96,22 @@ def _view_host(array: Any) -> View:
     c_order = flags.c_contiguous
     owner = None if found is array else found  # the exporter's memory, which may be a copy
     contiguous = c_order or flags.f_contiguous
-    return View(address, found.size, found.dtype, contiguous, flags.writeable, c_order, owner)
+    return ArrayView(address, found.size, found.dtype, contiguous, flags.writeable, c_order, owner)
 
 
-def register(cls: type, reader: Callable[[Any], View], *, anywhere: bool = False) -> None:
+def register(cls: type, reader: Callable[[Any], ArrayView], *, anywhere: bool = False) -> None:
     """Have arrays of a class of cupar's own read by a function; `anywhere`: where host arrays are, too."""
     _readers[cls] = reader
     if anywhere:
         _anywhere[cls] = reader
 
 
-def reader_of(cls: type) -> Callable[[Any], View] | None:
+def reader_of(cls: type) -> Callable[[Any], ArrayView] | None:
     """Return how arrays of a class are read, None if none was read yet."""
     return _readers.get(cls)
 
 
-def view(name: str, array: Any) -> View:
+def view(name: str, array: Any) -> ArrayView:
     """Read an array's address, size, dtype, layout and access.
 
     TypeError or ValueError, which begin with `name`, if it is no device array, or cannot be used as it is.
@@ -119,7 +119,7 @@ def view(name: str, array: Any) -> View:
     return read(name, array, is_cpu())
 
 
-def read(name: str, array: Any, on_cpu: bool) -> View:
+def read(name: str, array: Any, on_cpu: bool) -> ArrayView:
     """Read an array of the host or of a device, as `view` does, whatever the default device is."""
     try:
         if on_cpu:
@@ -258,7 +258,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int, layout: str) -> tupl
     return tuple(found[::-1] if layout == "C" else found)
 
 
-def _check_contiguous(name: str, found: View) -> None:
+def _check_contiguous(name: str, found: ArrayView) -> None:
     if not found.contiguous:
         raise ValueError(f"{name}: expected a contiguous array, got a strided one; copy it first")
 

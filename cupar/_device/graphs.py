@@ -34,7 +34,7 @@ class Node:
     label: str
     name: str | None
     after: tuple[Node | str, ...] | None
-    _add: Callable[[Site, str], Any]  # to a definition, under a name; returns cuda.core's node
+    _add: Callable[[GraphBuilder, str], Any]  # to a definition, under a name; returns cuda.core's node
 
     def __repr__(self) -> str:
         return f"<cupar.graph node {self.name or 'without name'!r}: {self.label}>"
@@ -55,7 +55,7 @@ def naming(name: str) -> Iterator[None]:
         raise kind(f"node {name!r}: {error}") from error
 
 
-def new_node(label: str, name: Any, after: Any, add: Callable[[Site, str], Any]) -> Node:
+def new_node(label: str, name: Any, after: Any, add: Callable[[GraphBuilder, str], Any]) -> Node:
     """Make a node; raise TypeError if its name or what it comes after is not one."""
     with naming(name or label):
         if name is not None and (not isinstance(name, str) or not name):
@@ -119,12 +119,12 @@ def wiring(named: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
 # --- Arrays and values -----------------------------------------------------------------------------------
 
 
-def view(name: str, array: Any, output: bool = False) -> arrays.View:
+def view(name: str, array: Any, output: bool = False) -> arrays.ArrayView:
     """Read an array on the host or the device; raise TypeError or ValueError if it cannot be used."""
     if isinstance(array, np.ndarray):
         flags = array.flags
         order = flags.contiguous, flags.writeable, flags.c_contiguous
-        found = arrays.View(array.ctypes.data, array.size, array.dtype, *order)
+        found = arrays.ArrayView(array.ctypes.data, array.size, array.dtype, *order)
     else:
         found = arrays.view(name, array)
     if not found.c_order:
@@ -145,7 +145,7 @@ def item_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
     return item.tobytes()
 
 
-def numba_array(argument: Any, site: Site) -> Any:
+def numba_array(argument: Any, site: GraphBuilder) -> Any:
     """Return a kernel's argument, other libraries' arrays as numba's own.
 
     Left to itself, numba gets them by DLPack for the stream of the launch, and they make that wait for their
@@ -163,7 +163,7 @@ def numba_array(argument: Any, site: Site) -> Any:
 # --- Graphs ----------------------------------------------------------------------------------------------
 
 
-class Site:
+class GraphBuilder:
     """A definition under construction, the temporary storage of its calls, by node, and what it was lent."""
 
     def __init__(self, stream: Any, spare: Mapping[str, Any]) -> None:
@@ -207,10 +207,10 @@ class Site:
         return buffer
 
 
-class Held:
+class GraphResources:
     """Resources of a graph, until it is closed or garbage."""
 
-    def __init__(self, stream: Any, last_launch: Any, site: Site, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, stream: Any, last_launch: Any, site: GraphBuilder, nodes: Mapping[str, Node]) -> None:
         self.stream = stream
         self.last_launch = last_launch  # an event
         self.definition, self.storage, self.nodes = site.definition, site.storage, nodes

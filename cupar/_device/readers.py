@@ -13,7 +13,7 @@ from .. import structs
 ON_CPU = 'or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
 
 
-class View(NamedTuple):
+class ArrayView(NamedTuple):
     """What cupar needs to know of a device array.
 
     The items of one that is contiguous lie one after the other, in C's order or in Fortran's. The memory is
@@ -29,23 +29,23 @@ class View(NamedTuple):
     owner: Any = None
 
 
-def view_cupy(array: Any) -> View:
+def view_cupy(array: Any) -> ArrayView:
     flags = array.flags
     c_order = flags.c_contiguous
-    return View(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
+    return ArrayView(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
 
 
-def view_numba(array: Any) -> View:
+def view_numba(array: Any) -> ArrayView:
     flags = array._dummy.flags
     c_order = flags["C_CONTIGUOUS"] or array.size <= 1
     address = array.gpu_data.device_ctypes_pointer.value or 0
-    return View(address, array.size, array.dtype, c_order or flags["F_CONTIGUOUS"], True, c_order)
+    return ArrayView(address, array.size, array.dtype, c_order or flags["F_CONTIGUOUS"], True, c_order)
 
 
 torch_dtypes: dict[Any, np.dtype[Any]] = {}
 
 
-def view_torch(tensor: Any) -> View:
+def view_torch(tensor: Any) -> ArrayView:
     if not tensor.is_cuda:
         raise TypeError(
             f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda(), "
@@ -67,10 +67,10 @@ def view_torch(tensor: Any) -> View:
         raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
     c_order = tensor.is_contiguous()
     contiguous = c_order or is_contiguous(tensor.shape[::-1], tensor.stride()[::-1], 1)
-    return View(tensor.data_ptr(), tensor.numel(), dtype, contiguous, True, c_order)
+    return ArrayView(tensor.data_ptr(), tensor.numel(), dtype, contiguous, True, c_order)
 
 
-def view_interface(array: Any) -> View:
+def view_interface(array: Any) -> ArrayView:
     try:
         interface: Any = array.__cuda_array_interface__
     except AttributeError:
@@ -98,7 +98,7 @@ def view_interface(array: Any) -> View:
         raise ValueError(f"its shape, {shape}, and its strides, {strides}, differ in length")
     c_order = strides is None or size <= 1 or is_contiguous(shape, strides, dtype.itemsize)
     contiguous = c_order or is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
-    return View(address, size, dtype, contiguous, not read_only, c_order, (array, interface))
+    return ArrayView(address, size, dtype, contiguous, not read_only, c_order, (array, interface))
 
 
 def _void_dtype(array: Any, dtype: np.dtype[Any], descr: Any) -> np.dtype[Any]:
@@ -153,7 +153,7 @@ _DLPACK_CUDA = {2, 13}  # kDLCUDA, kDLCUDAManaged
 _DEFAULT_STREAM = 1  # in DLPack's terms
 
 
-def view_dlpack(array: Any) -> View:
+def view_dlpack(array: Any) -> ArrayView:
     if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
         raise TypeError(
             f"expected a device array, got a {type(array).__name__} that is not on a CUDA device; copy it "
@@ -173,7 +173,7 @@ def view_dlpack(array: Any) -> View:
     contiguous = c_order or is_contiguous(shape[::-1], strides[::-1], 1)
     # That of cuda.core's own is no copy, and freed in the order of streams, as CuPy's.
     owner = None if type(array).__module__.startswith("cuda.core.") else (array, view)
-    return View(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order, owner)
+    return ArrayView(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order, owner)
 
 
 def from_dlpack(array: Any) -> Any:

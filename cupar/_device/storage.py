@@ -39,20 +39,20 @@ class Block(NamedTuple):
     nbytes: int
 
 
-class Kept(Protocol):
+class Releasable(Protocol):
     """An object that keeps resources in a context for later calls."""
 
     def _release(self, context: driver.Context) -> None:
         """Give back all that is unused now."""
 
 
-class Keepers:
+class Releasables:
     """Weak references to objects that keep resources in a context for later calls."""
 
     def __init__(self) -> None:
-        self._found: dict[int, ReferenceType[Kept]] = {}  # by `id`
+        self._found: dict[int, ReferenceType[Releasable]] = {}  # by `id`
 
-    def add(self, keeper: Kept) -> None:
+    def add(self, keeper: Releasable) -> None:
         """Add one, unless it is known."""
         key = id(keeper)
         if key not in self._found:
@@ -65,7 +65,7 @@ class Keepers:
                 keeper._release(context)
 
 
-class Memory:
+class ContextMemory:
     """The memory of one context that cupar keeps between calls. All threads share it."""
 
     def __init__(self, context: driver.Context) -> None:
@@ -80,8 +80,8 @@ class Memory:
         self.by_handle: dict[int, Workspace] = {}  # but the default stream's
         # Of streams that have no workspace, by number.
         self.uses: Recent[int, int] = Recent(100 * _MOST_WORKSPACES)
-        self.calls = Keepers()  # of calls that are free
-        self.graphs = Keepers()  # of graphs that no free call has
+        self.calls = Releasables()  # of calls that are free
+        self.graphs = Releasables()  # of graphs that no free call has
 
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.
@@ -169,9 +169,9 @@ class _PoolProperties(ctypes.Structure):
     ]
 
 
-def memory() -> Memory:
+def memory() -> ContextMemory:
     """Return the memory kept in the current context."""
-    return driver.current_context().part(Memory)
+    return driver.current_context().part(ContextMemory)
 
 
 # --- Allocations -----------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def free_or_retire(address: int, nbytes: int, stream: int) -> None:
 class Workspace:
     """Temporary storage that one stream keeps between calls, and that grows when one needs more."""
 
-    def __init__(self, stream: int, number: int, memory: Memory) -> None:
+    def __init__(self, stream: int, number: int, memory: ContextMemory) -> None:
         # Held from a look at `nbytes` until all kernels of the call are enqueued.
         self.lock = threading.Lock()
         self.address, self.nbytes = 0, 0
@@ -305,7 +305,7 @@ def release_memory() -> None:
     to have the memory, such as another library's array that does not fit.
     """
     context = driver.current_context()
-    kept = context.part(Memory)
+    kept = context.part(ContextMemory)
     for each in list(kept.workspaces.values()):
         each.retire()
     # Blocks retired by now are unused after the wait, whatever other threads enqueue from here on.

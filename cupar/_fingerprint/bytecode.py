@@ -42,7 +42,7 @@ _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 
 @dataclass(frozen=True)
-class Loads:
+class CodeSummary:
     """What a code object is and which names it reads, which is the same for all functions that share it."""
 
     code: CodeType  # kept so that no other code gets its id
@@ -51,7 +51,7 @@ class Loads:
     closure: tuple[Chain, ...]
 
 
-def scan(code: CodeType) -> Loads:
+def scan(code: CodeType) -> CodeSummary:
     """Read a code object and the ones nested in it.
 
     Raises
@@ -64,7 +64,7 @@ def scan(code: CodeType) -> Loads:
     encoding = _encode(code, frozenset(code.co_freevars), in_globals, in_closure)
     loaded = {chain[0] for chain in in_closure}
     passed_on = [(name,) for name in code.co_freevars if name not in loaded]
-    return Loads(code, encoding, (*in_globals,), (*in_closure, *passed_on))
+    return CodeSummary(code, encoding, (*in_globals,), (*in_closure, *passed_on))
 
 
 def _encode(
@@ -141,7 +141,7 @@ def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:
     return "\n".join(lines).encode(), list(order)
 
 
-def apart(code: CodeType) -> tuple[bytes, list[object]]:
+def encode_without_constants(code: CodeType) -> tuple[bytes, list[object]]:
     """Return the encoding of a code object without its constants, and these in the order they are loaded in.
 
     Code nested in it is part of both.
@@ -163,7 +163,7 @@ def apart(code: CodeType) -> tuple[bytes, list[object]]:
         elif not _loads_function_name(instructions, index):
             constants.append(value)
     encodings = [encode(("\n".join(lines).encode(), *_layout(code)))]
-    for encoding, inner in map(apart, nested):
+    for encoding, inner in map(encode_without_constants, nested):
         encodings.append(encoding)
         constants += inner
     return b"".join(encodings), constants

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._base.data import dataclass, field, replace
 from .._base.digests import sha256
-from .bytecode import apart
+from .bytecode import encode_without_constants
 from .frozen import MISSING
 from .guards import NO_GUARD, Guard
 from .names import compilers_name, type_name
@@ -73,7 +73,7 @@ class Fingerprint:
         """
         found = [part for part in self.parts if part[0] != "code" and not part[0].startswith("code in ")]
         for inside, code in self.codes:
-            encoding, constants = apart(code)
+            encoding, constants = encode_without_constants(code)
             found.append((f"code{inside}", short_hash(encoding)))
             for number, value in enumerate(constants, start=1):
                 found.append((f"constant {number}{inside}", short(value, encode(value))))

@@ -19,7 +19,7 @@ from . import registries
 from .frozen import MISSING
 from .names import compilers_name, is_dispatcher, numba_type_name
 from .refusals import Unfingerprintable, refusal, refuse
-from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame, held
+from .values import ATOMS, Pair, ValueEncoder, encode, encode_atom, encode_device_array, frame, held
 
 if TYPE_CHECKING:
     from .._external.files import FileGuard
@@ -31,13 +31,13 @@ class _ByValue:
     __slots__ = ("_classes", "_encoding")
 
     def __init__(self, value: object, where: str) -> None:
-        reader = Reader(_identity, identify=True)
+        reader = ValueEncoder(_identity, identify=True)
         self._encoding, _ = reader.read(value, where)
         self._classes = reader.classes  # so that no other class gets their ids
 
     def matches(self, value: object) -> bool:
         try:
-            return Reader(_identity, identify=True).read(held(value, ""), "")[0] == self._encoding
+            return ValueEncoder(_identity, identify=True).read(held(value, ""), "")[0] == self._encoding
         except Unfingerprintable:
             return False
 

@@ -33,7 +33,7 @@ _TOO_DEEP: Final = f"It has more than {DEEPEST} values within each other: make i
 
 
 def encode(value: object) -> bytes:
-    """Encode plain data, of whichever types `Reader` knows, but not functions; no other encoding begins so.
+    """Encode plain data of types that `ValueEncoder` knows, without functions; no other encoding begins so.
 
     ``1``, ``1.0``, ``True``, ``np.int32(1)`` and ``np.int64(1)`` all differ, as do ``0.0`` and ``-0.0``, NaNs
     with different payloads, arrays with equal items and other strides, and dicts in another order.
@@ -44,7 +44,7 @@ def encode(value: object) -> bytes:
         If the value, or something in it, is of another type.
     """
     atom = encode_atom(value)
-    return Reader(refuse).read(held(value, "the value"), "the value")[0] if atom is None else atom
+    return ValueEncoder(refuse).read(held(value, "the value"), "the value")[0] if atom is None else atom
 
 
 def frame(tag: str, *parts: bytes) -> bytes:
@@ -148,7 +148,7 @@ def _copy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return copy
 
 
-class Reader:
+class ValueEncoder:
     """Reads values that are `held`: returns of each its encoding and its frozen copy.
 
     Classes are numbered in the order in which they are met, since numba tells two classes of equal contents

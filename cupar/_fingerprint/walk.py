@@ -29,13 +29,13 @@ from .._base.digests import sha256
 from .._device import arrays
 from .._external.kinds import LINK, is_cpp, is_external
 from . import extensions, unsupported
-from .bytecode import Chain, Loads, parameters, scan
+from .bytecode import Chain, CodeSummary, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
 from .frozen import MISSING, FrozenFunction, FrozenJitted, FrozenModule
 from .guards import CapturedArray, FunctionGuard, Guard, check_dispatcher, seen
 from .names import compilers_name, is_dispatcher
 from .refusals import TOO_MANY_CALLS, Unfingerprintable, refusal, refuse
-from .values import Pair, Reader, encode, encode_device_array, encode_int, frame, held
+from .values import Pair, ValueEncoder, encode, encode_device_array, encode_int, frame, held
 
 if TYPE_CHECKING:
     from .._external.cpp import CppFunction
@@ -44,7 +44,15 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
-__all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
+__all__ = [
+    "Capture",
+    "Fingerprint",
+    "FingerprintScope",
+    "Unfingerprintable",
+    "encode",
+    "fingerprint",
+    "is_dispatcher",
+]
 
 _FORMAT: Final = b"cupar operator 2"
 _OPERATOR: Final = "it"  # the operator itself, in errors
@@ -63,7 +71,7 @@ class _Walk:
     """One computation of a fingerprint, which visits a function and everything it reads and calls."""
 
     def __init__(self) -> None:
-        self._reader = Reader(self._callee, check=extensions.check)
+        self._reader = ValueEncoder(self._callee, check=extensions.check)
         self._operator: tuple[object, object] = (None, None)  # and the function that it wraps, if it does
         # Functions, with their numbers, by id.
         self._met: dict[int, tuple[int, FrozenFunction | FrozenJitted]] = {}
@@ -230,7 +238,7 @@ class _Walk:
         return frame("function", loads.encoding, names, *encodings, *self._own_links(function))
 
     def _look(
-        self, function: FunctionType, loads: Loads, frozen: FrozenFunction
+        self, function: FunctionType, loads: CodeSummary, frozen: FrozenFunction
     ) -> tuple[FunctionGuard, list[bytes]]:
         """Read everything a function depends on, each object once, and copy it before encoding it."""
         in_defaults, in_keywords = f"defaults{self._inside}", f"keyword defaults{self._inside}"
@@ -366,7 +374,7 @@ def _described(operator: object) -> str:
 
 
 class _Asked(threading.local):
-    """Fingerprints that this thread made inside `Once`, with their operators."""
+    """Fingerprints that this thread made inside `FingerprintScope`, with their operators."""
 
     found: dict[int, tuple[object, Fingerprint]] | None = None
 
@@ -374,7 +382,7 @@ class _Asked(threading.local):
 _asked = _Asked()
 
 
-class Once:
+class FingerprintScope:
     """A context in which this thread fingerprints each operator at most once.
 
     A factory inspects an operator several times: its result, its kind, its compiled code. All of these must
@@ -437,11 +445,11 @@ def _fingerprint(operator: object) -> Fingerprint:
 _KEPT: Final = 512
 _VARIANTS: Final = 4  # fingerprints kept for each code object, of closures over different values
 _LARGEST: Final = 1 << 16  # bytes of an encoding; a copy of everything the operator reads is kept with it
-_known_loads: Bounded[Loads] = Bounded(partial(LRUCache, _KEPT))
+_known_loads: Bounded[CodeSummary] = Bounded(partial(LRUCache, _KEPT))
 _recent: Bounded[tuple[Fingerprint, ...]] = Bounded(partial(LRUCache, _KEPT))
 
 
-def _loads(code: CodeType) -> Loads:
+def _loads(code: CodeType) -> CodeSummary:
     loads = _known_loads.get(id(code))
     if loads is None:
         loads = scan(code)

@@ -12,7 +12,7 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..reduce import reduce_into
 from .carry import THREE
 from .group import Group
-from .sharded import Placed, items_of
+from .sharded import IteratorCache, items_of
 
 _ZERO = np.zeros(1, THREE)
 
@@ -57,7 +57,7 @@ class Counts:
             items = items_of(work, "d_num_selected_out", counts)
             return [three_of(items, number, part) for part in range(number)]
 
-        self._outputs = Placed(outputs)
+        self._outputs = IteratorCache(outputs)
 
     def _read(self, counts: Any, part: int) -> Any:
         places = TransformIterator(

@@ -43,7 +43,7 @@ def entered(
         library = libraries.of(name, x)
         return device.using(True, inside, library) if library.on_cpu else inside(library)
 
-    def inside(library: libraries.Library) -> Any:
+    def inside(library: libraries.ArrayLibrary) -> Any:
         work = Work(library, None)
         given = work.operand(x, name)
         if given.ndim != 1:

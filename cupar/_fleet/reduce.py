@@ -15,7 +15,7 @@ from ..partition import select
 from ..reduce import reduce_into as local_reduce
 from .carry import Carry
 from .comm import cleared
-from .sharded import Placed, Sharded, accumulator_of, made
+from .sharded import IteratorCache, Sharded, accumulator_of, made
 
 
 def _value(record: Any) -> Any:
@@ -50,7 +50,7 @@ class Reduce(Sharded):
         self._total = carry.total(d_in, commutative)
         self._records_of(work, carry)
         self._written = carry.written(self._own)
-        self._out = Placed(lambda d_out: TransformOutputIterator(d_out, _value, carry.record))
+        self._out = IteratorCache(lambda d_out: TransformOutputIterator(d_out, _value, carry.record))
         if has_init:
             self._fold = carry.folding(self._out(work, d_out))
         else:  # there may be none, which the host does not know

@@ -19,7 +19,7 @@ from ..unique import unique_by_key as local_unique
 from .carry import KeyedCarry
 from .comm import cleared
 from .counts import three_of
-from .sharded import Placed, Sharded, begin, items_of, made
+from .sharded import IteratorCache, Sharded, begin, items_of, made
 
 
 class _Runs(Sharded):
@@ -49,7 +49,11 @@ class _Runs(Sharded):
             given = carry.read_mended(self._before, self._own, self._after, aggregates)
             return given, ZipIterator(aggregates, counting(counts))
 
-        self._border, self._mending, self._counting = Placed(border), Placed(mending), Placed(counting)
+        self._border, self._mending, self._counting = (
+            IteratorCache(border),
+            IteratorCache(mending),
+            IteratorCache(counting),
+        )
         self._counted = carry.read_counts(self._before, self._after)
         self._make, self._mend, self._write = carry.prepared(keys, aggregates)
 

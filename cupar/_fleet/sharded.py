@@ -52,7 +52,7 @@ class Sharded:
     """
 
     group: Group
-    _library: libraries.Library
+    _library: libraries.ArrayLibrary
     _local: Any  # the algorithm that works on a shard
     run: Any
 
@@ -192,7 +192,7 @@ def _agreed(
     found.group.compare(algorithm, {}, error)
 
 
-def _library_of(arrays: dict[str, Any]) -> libraries.Library:
+def _library_of(arrays: dict[str, Any]) -> libraries.ArrayLibrary:
     for name, each in arrays.items():
         first = array_in(each)
         if first is not None and libraries.is_array(first):
@@ -241,7 +241,7 @@ def begin(items: Any, place: int) -> Any:
     return items + place if isinstance(items, Iterator) else items[place:]
 
 
-class Placed:
+class IteratorCache:
     """Iterators over arrays, kept by where these are: to make one takes longer than to launch a kernel."""
 
     def __init__(self, make: Callable[..., Any]) -> None:

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 INT64 = np.dtype(np.int64)
 
 
-class Layout(NamedTuple):
+class AxisLayout(NamedTuple):
     """An array of C's order, seen from an axis: item t of row (o, i) is at ``(o * length + t) * inner + i``.
 
     With `inner` 1 rows lie in memory one after another; otherwise they are columns.
@@ -70,9 +70,11 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def layout_of(shape: tuple[int, ...], first: int, last: int) -> Layout:
+def layout_of(shape: tuple[int, ...], first: int, last: int) -> AxisLayout:
     """Return the layout of the axes from `first` to `last`, which are one."""
-    return Layout(math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :]))
+    return AxisLayout(
+        math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
+    )
 
 
 # --- Indices that are computed: their structure and numbers are kept, as they hold no arrays ----------------
@@ -118,7 +120,7 @@ def constant(number: Any) -> Any:
     return ConstantIterator(np.int64(number) if isinstance(number, int) else number)
 
 
-def columns(items: Any, layout: Layout) -> Any:
+def columns(items: Any, layout: AxisLayout) -> Any:
     """Return the items row by row, to read or to write, where rows are columns of memory.
 
     For sorts: reductions and scans have kernels of columns.

@@ -18,7 +18,7 @@ from ..operators import OpKind
 from ..transform import unary_transform
 from . import libraries
 from .axes import collapsed, constant, strided
-from .libraries import Library
+from .libraries import ArrayLibrary
 from .values import cast, integer
 
 
@@ -58,7 +58,7 @@ class Operand:
 class Work:
     """What a call works with: a library, its device and a stream."""
 
-    def __init__(self, library: Library, stream: Any) -> None:
+    def __init__(self, library: ArrayLibrary, stream: Any) -> None:
         self.library = library
         self.stream = library.stream() if stream is None else stream
 

@@ -15,7 +15,7 @@ from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
 from . import operators
-from .axes import INT64, Layout, columns, constant, indices
+from .axes import INT64, AxisLayout, columns, constant, indices
 from .calls import Operand, Work, enter
 from .items import size_of
 from .rows import (
@@ -71,7 +71,7 @@ def segments(
     if items.dtype.itemsize <= _MOVED and items.dtype.names is None:
         taken, start, end = by_id(work, ids, size, number, work.kept(items, size))
     else:
-        places, start, end = by_id(work, ids, size, number, positions(work, Layout(1, size, 1)))
+        places, start, end = by_id(work, ids, size, number, positions(work, AxisLayout(1, size, 1)))
         taken = PermutationIterator(items, places)
     reduction = segmented_reduce(taken, out, start, end, op, h_init)
     work.run(reduction, taken, out, number, start, end, h_init)
@@ -302,7 +302,7 @@ def histogram_of(
     if density:
         result = hist.dtype if hist.dtype.kind == "c" else _FLOAT
         sums, total = cast(hist.items, result), work.empty((1,), result)
-        reduced_rows(work, sums, total.items, Layout(1, number, 1), OpKind.PLUS, None)
+        reduced_rows(work, sums, total.items, AxisLayout(1, number, 1), OpKind.PLUS, None)
         wide = cast(over("edges", edges.items), _FLOAT)
         parts = ZipIterator(sums, wide + 1, wide, PermutationIterator(total.items, constant(0)))
         hist = work.made(TransformIterator(parts, _density, result), (number,))

@@ -16,7 +16,7 @@ from ..iterators import (
 )
 from ..operators import Op, OpKind
 from . import libraries, operators
-from .axes import INT64, Layout, axis_of, constant, indices, layout_of, with_numbers
+from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of, same_memory
 from .described import described
 from .rows import check_numbers, places_of
@@ -33,9 +33,9 @@ def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any, dtype: An
     return target
 
 
-def _layout(x: Operand, axis: Any) -> Layout:
+def _layout(x: Operand, axis: Any) -> AxisLayout:
     if axis is None:
-        return Layout(1, x.size, 1)
+        return AxisLayout(1, x.size, 1)
     at = axis_of(axis, x.ndim)
     return layout_of(x.shape, at, at)
 

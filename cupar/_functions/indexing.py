@@ -11,7 +11,7 @@ from ..operators import OpKind
 from ..search import upper_bound
 from ..transform import binary_transform
 from . import operators
-from .axes import INT64, Layout, axis_of, constant, indices, layout_of
+from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work, enter
 from .described import described
 from .items import Counted, along, bits, joined, size_of, taken
@@ -67,7 +67,7 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
     times = TransformIterator(times, _not_negative, INT64)
     ends, total = work.empty((layout.length,), INT64), 0
     if layout.length:
-        scanned_rows(work, times, ends.items, Layout(1, layout.length, 1), OpKind.PLUS, None)
+        scanned_rows(work, times, ends.items, AxisLayout(1, layout.length, 1), OpKind.PLUS, None)
     count = work.made(ends.items[-1:] if layout.length else constant(0), (), INT64)
     total = int(work.host(count)) if length is None else length
     places = work.temporary(total, INT64)
@@ -161,7 +161,7 @@ def take_ranges(
     behind = work.empty((number,), INT64)
     if number:
         lengths = TransformIterator(ZipIterator(first, last), _length, INT64)
-        scanned_rows(work, lengths, behind.items, Layout(1, number, 1), OpKind.PLUS, None)
+        scanned_rows(work, lengths, behind.items, AxisLayout(1, number, 1), OpKind.PLUS, None)
     count = work.made(behind.items[-1:] if number else constant(0), (), INT64)
     total = int(work.host(count)) if length is None else length
     out = work.empty((total,), x.dtype)

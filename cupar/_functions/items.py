@@ -15,7 +15,7 @@ from ..iterators import (
     ZipIterator,
 )
 from ..partition import select
-from .axes import INT64, Layout, axis_of, constant, indices, layout_of
+from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work
 from .values import cast, integer
 
@@ -58,12 +58,12 @@ def bits(items: Any) -> Any:
     return items.view(plain)
 
 
-def along(x: Operand, axis: Any, name: str) -> tuple[Layout, tuple[int, ...], tuple[int, ...]]:
+def along(x: Operand, axis: Any, name: str) -> tuple[AxisLayout, tuple[int, ...], tuple[int, ...]]:
     """Return the layout of an axis, and the extents before and behind it; None: of all items."""
     if x.parts:
         raise TypeError(f"x: {name} takes an array, got a tuple")
     if axis is None:
-        return Layout(1, x.size, 1), (), ()
+        return AxisLayout(1, x.size, 1), (), ()
     at = axis_of(axis, x.ndim)
     return layout_of(x.shape, at, at), x.shape[:at], x.shape[at + 1 :]
 
@@ -79,7 +79,7 @@ def _source_of(s: Any) -> Any:
 
 
 def taken(
-    work: Work, x: Operand, layout: Layout, places: Any, number: int, shape: tuple[int, ...]
+    work: Work, x: Operand, layout: AxisLayout, places: Any, number: int, shape: tuple[int, ...]
 ) -> Operand:
     """Return an array of the items at some places of an axis."""
     out = work.empty(shape, x.dtype)

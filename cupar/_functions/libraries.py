@@ -19,7 +19,7 @@ from .._device import arrays, driver, host_arrays
 from ..host import View, view
 
 
-class Library:
+class ArrayLibrary:
     """NumPy, and the base of the others: results and temporaries come from one of these.
 
     Attributes
@@ -65,7 +65,7 @@ class Library:
         return host_arrays.reader(array)(array)
 
 
-class _Torch(Library):
+class _Torch(ArrayLibrary):
     """PyTorch, for one device."""
 
     def __init__(self, module: Any, place: Any) -> None:
@@ -120,7 +120,7 @@ def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
     return found
 
 
-class _Cupy(Library):
+class _Cupy(ArrayLibrary):
     on_cpu = False
 
     def __init__(self, cupy: Any) -> None:
@@ -161,7 +161,7 @@ class _Cupy(Library):
         return view(array)
 
 
-class _Numba(Library):
+class _Numba(ArrayLibrary):
     on_cpu = False
 
     def __init__(self, cuda: Any) -> None:
@@ -188,12 +188,12 @@ class _Numba(Library):
         return view(array)
 
 
-NUMPY = Library()
+NUMPY = ArrayLibrary()
 # By the class of an array, what tells its library. PyTorch's depends on the tensor.
-_known: dict[type, Callable[[Any], Library]] = {}
+_known: dict[type, Callable[[Any], ArrayLibrary]] = {}
 
 
-def of(name: str, array: Any) -> Library:
+def of(name: str, array: Any) -> ArrayLibrary:
     """Return the library of an array; raise TypeError, which begins with `name`, if it is no array.
 
     A tensor that requires grad is refused, and so is a host array where ``cupar.device("cuda")`` or
@@ -222,7 +222,7 @@ def of(name: str, array: Any) -> Library:
     return found
 
 
-def _finder(name: str, array: Any) -> Callable[[Any], Library]:
+def _finder(name: str, array: Any) -> Callable[[Any], ArrayLibrary]:
     cls = type(array)
     roots = {(base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__}
     if issubclass(cls, (np.ndarray, np.generic)):
@@ -263,7 +263,7 @@ def _numba() -> _Numba:
     return _Numba(importlib.import_module("numba.cuda"))
 
 
-def _of_devices() -> Library:
+def _of_devices() -> ArrayLibrary:
     """Return the library that makes what comes of arrays that say nothing but where they are."""
     for name in ("cupy", "torch"):
         if name in sys.modules or importlib.util.find_spec(name) is not None:

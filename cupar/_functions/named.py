@@ -17,7 +17,7 @@ from .values import cast, dtype_of, summed
 _BOOL = np.dtype(bool)
 
 
-class Named(NamedTuple):
+class NamedReduction(NamedTuple):
     """A reduction that has a name: what it combines items with, and of which dtype."""
 
     op: Any
@@ -27,13 +27,13 @@ class Named(NamedTuple):
 
 
 NAMED = {
-    "sum": Named(OpKind.PLUS, summed, empty=0),
-    "prod": Named(OpKind.MULTIPLIES, summed),
-    "min": Named(np.minimum, kinds="biuf"),
-    "max": Named(np.maximum, kinds="biuf"),
-    "any": Named(OpKind.LOGICAL_OR, lambda dtype: _BOOL),
-    "all": Named(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
-    "count_nonzero": Named(OpKind.PLUS, lambda dtype: INT64, empty=0),
+    "sum": NamedReduction(OpKind.PLUS, summed, empty=0),
+    "prod": NamedReduction(OpKind.MULTIPLIES, summed),
+    "min": NamedReduction(np.minimum, kinds="biuf"),
+    "max": NamedReduction(np.maximum, kinds="biuf"),
+    "any": NamedReduction(OpKind.LOGICAL_OR, lambda dtype: _BOOL),
+    "all": NamedReduction(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
+    "count_nonzero": NamedReduction(OpKind.PLUS, lambda dtype: INT64, empty=0),
 }
 _KNOWN = quick.table()
 

@@ -15,18 +15,18 @@ from .values import accumulated, cast, casting
 _FLOAT = np.dtype(np.float64)
 
 
-class Places(NamedTuple):
+class QuantileIndices(NamedTuple):
     """Where the items are that quantiles are between, in sorted ones: low, high and last ones in a row."""
 
     places: np.ndarray[Any, Any]
     parts: np.ndarray[Any, Any]  # how far each quantile is from the low item to the high one
 
 
-def places_of(wanted: np.ndarray[Any, Any], total: int, method: str) -> Places:
+def places_of(wanted: np.ndarray[Any, Any], total: int, method: str) -> QuantileIndices:
     """Return which items of so many sorted ones quantiles are made of."""
     found = [counting._place(each, total, method) for each in wanted.ravel().tolist()]
     low, parts = np.array([place for place, _ in found], np.int64), np.array([part for _, part in found])
-    return Places(np.concatenate([low, low + (parts > 0), [total - 1]]), parts)
+    return QuantileIndices(np.concatenate([low, low + (parts > 0), [total - 1]]), parts)
 
 
 def between(

@@ -16,7 +16,7 @@ from .._base import device
 from .._base.data import Recent
 from .._device import driver
 from .._fingerprint import walk
-from .._obtain import call_sites
+from .._obtain import factory_cache
 from ..operators import OpKind
 from ..reduce import reduce_into
 from . import libraries, operators
@@ -32,7 +32,7 @@ _MOST = 512
 def table() -> Table:
     """Return a new table, forgotten with those of factories."""
     made: Table = Recent(_MOST)
-    call_sites.tables.append(made)
+    factory_cache.tables.append(made)
     return made
 
 
@@ -57,7 +57,7 @@ def learn(
         return
     unchanged: Any = None
     library = libraries.of("x", x)
-    with walk.Once():  # what is remembered is what was asked
+    with walk.FingerprintScope():  # what is remembered is what was asked
         if type(op) is FunctionType:
             try:
                 unchanged = walk.fingerprint(op).guard.checker()

@@ -12,13 +12,13 @@ from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, Leaf, over
 from ..iterators import PermutationIterator, ReverseIterator, TransformOutputIterator, ZipIterator
-from .axes import Layout, axis_of, constant, indices
+from .axes import AxisLayout, axis_of, constant, indices
 from .calls import Operand, Work, enter, output_of
 from .rows import layout_along, scanned_rows
 from .values import accumulated, cast, casting
 
 
-class Shifted(Iterator):
+class ShiftedIterator(Iterator):
     """Yields for each item of an array the one `by` places behind it; zeros, where there is none.
 
     Parameters
@@ -52,7 +52,7 @@ def _of_first(s: Any) -> Any:
 
 
 def gradient_scan(
-    a: Any, h: Any, grad: Any, grad_a: Any, grad_b: Any, layout: Layout, reverse: bool
+    a: Any, h: Any, grad: Any, grad_a: Any, grad_b: Any, layout: AxisLayout, reverse: bool
 ) -> tuple[Any, Any, Any]:
     """Return input, output and operator of the one inclusive scan by rows that makes the gradients.
 
@@ -63,7 +63,7 @@ def gradient_scan(
     ----------
     a, h, grad, grad_a, grad_b : arrays or dtypes
         Items in C's order, as `layout` has them. The last two are written.
-    layout : Layout
+    layout : AxisLayout
     reverse : bool
         Whether the recurrence goes from the last item to the first.
     """
@@ -71,7 +71,9 @@ def gradient_scan(
     within, size = accumulated(grad_b.dtype), layout.size
     step = -layout.inner if reverse else layout.inner
     items: Any = ZipIterator(
-        cast(Shifted(a, size, step), within), cast(grad, within), cast(Shifted(h, size, -step), within)
+        cast(ShiftedIterator(a, size, step), within),
+        cast(grad, within),
+        cast(ShiftedIterator(h, size, -step), within),
     )
     pair = ZipIterator(casting(grad_a, within), casting(grad_b, within))
     written: Any = TransformOutputIterator(pair, _of_both, items.dtype)
@@ -85,7 +87,7 @@ def _first_item(s: Any) -> Any:
     return (i // inner * length + at) * inner + i % inner
 
 
-def first_items(layout: Layout, reverse: bool) -> Any:
+def first_items(layout: AxisLayout, reverse: bool) -> Any:
     """Return an iterator over where the item of each row is that a recurrence begins with."""
     return indices(_first_item, layout.length, layout.inner, layout.length - 1 if reverse else 0)
 

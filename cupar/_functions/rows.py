@@ -22,12 +22,12 @@ from ..segmented import segmented_reduce, segmented_sort
 from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
 from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
-from .axes import INT64, Layout, axes_of, axis_of, indices, layout_of, with_numbers
+from .axes import INT64, AxisLayout, axes_of, axis_of, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of
 from .values import accumulated, cast, casting, dtype_of, initial
 
 
-def reduced_rows(work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any) -> None:
+def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
     """Reduce each row, which has items, into an item of `out`; `h_init` may be None as `needs_init` says."""
     if layout.inner > 1:
         columns = column_reduce(items, out, op, h_init)
@@ -39,14 +39,14 @@ def reduced_rows(work: Work, items: Any, out: Any, layout: Layout, op: Any, h_in
         work.run(reduction, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 
-def needs_init(layout: Layout) -> bool:
+def needs_init(layout: AxisLayout) -> bool:
     """Whether a reduction of such rows needs an initial value."""
     return layout.inner == 1 and layout.rows != 1
 
 
 def over_axes(
     work: Work, x: Operand, axis: Any, where: Operand | None = None
-) -> tuple[Any, Any, Layout, Any]:
+) -> tuple[Any, Any, AxisLayout, Any]:
     """Return the items of each row of some axes, those of a mask, their layout, and the shape of the result.
 
     The shape is one with 1 for each of the axes; without these it is that of the array without them.
@@ -54,7 +54,7 @@ def over_axes(
     axes = axes_of(axis, x.ndim)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     if not axes:
-        return x.items, where and where.items, Layout(x.size, 1, 1), (kept, axes)
+        return x.items, where and where.items, AxisLayout(x.size, 1, 1), (kept, axes)
     if axes[-1] - axes[0] + 1 != len(axes):  # others are between them
         order = (*(i for i in range(x.ndim) if i not in axes), *axes)
         x, where = work.permuted(x, order), where and work.permuted(where, order)
@@ -170,7 +170,7 @@ def reduced(
 
 
 def scanned_rows(
-    work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any, exclusive: bool = False
+    work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any, exclusive: bool = False
 ) -> None:
     """Scan each row of `items` into `out`."""
     if not layout.size:
@@ -187,10 +187,10 @@ def scanned_rows(
         work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 
-def layout_along(x: Operand, axis: Any) -> tuple[Layout, tuple[int, ...]]:
+def layout_along(x: Operand, axis: Any) -> tuple[AxisLayout, tuple[int, ...]]:
     """Return the layout of an axis, and the shape of what has one item for each; None: of all items."""
     if axis is None:
-        return Layout(1, x.size, 1), (x.size,)
+        return AxisLayout(1, x.size, 1), (x.size,)
     at = axis_of(axis, x.ndim)
     return layout_of(x.shape, at, at), x.shape
 
@@ -200,7 +200,7 @@ def within_row(s: Any) -> Any:
     return s[0] % s[1]
 
 
-def positions(work: Work, layout: Layout) -> Any:
+def positions(work: Work, layout: AxisLayout) -> Any:
     """Return an array of the index of each item in its row."""
     out = work.temporary(layout.size, INT64)
     work.copy(
@@ -221,7 +221,7 @@ def ordered(items: Any, less: Any) -> Any:
 def sorted_rows(
     work: Work,
     items: Any,
-    layout: Layout,
+    layout: AxisLayout,
     descending: bool,
     less: Any,
     values: Any = None,
@@ -286,7 +286,12 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
     out = work.empty((2,), x.dtype)
     pair = ZipIterator(out.items[:1], out.items[1:])
     reduced_rows(
-        work, TransformIterator(x.items, twice, both), pair, Layout(1, x.size, 1), least_and_greatest, None
+        work,
+        TransformIterator(x.items, twice, both),
+        pair,
+        AxisLayout(1, x.size, 1),
+        least_and_greatest,
+        None,
     )
     low, high = work.host(out, name).tolist()
     return low, high

@@ -20,7 +20,7 @@ from ..iterators import (
 from ..operators import Op, OpKind
 from ..scan import inclusive_scan
 from . import libraries, operators, quick
-from .axes import Layout, axis_of, constant, indices
+from .axes import AxisLayout, axis_of, constant, indices
 from .calls import Operand, Work, enter, output_of
 from .rows import check_numbers, dtypes_of, layout_along, promoted, scanned_rows
 from .values import accumulated, cast, casting, dtype_of, initial, summed
@@ -170,7 +170,7 @@ def _cumulative(
     at = 0 if axis is None else axis_of(axis, x.ndim)
     target = output_of(work, out, (*shape[:at], shape[at] + 1, *shape[at + 1 :]), wanted, [x])
     within = accumulated(wanted)
-    whole = Layout(layout.outer, layout.length + 1, layout.inner)
+    whole = AxisLayout(layout.outer, layout.length + 1, layout.inner)
     first = indices(_first_of_row, whole.length, whole.inner)
     start = initial("init", 0 if op is OpKind.PLUS else 1, wanted)[0]
     work.copy(ConstantIterator(start), PermutationIterator(target.items, first), layout.rows)
@@ -321,19 +321,21 @@ def recurrence_ends(a: Any, b: Any, h: Any, within: np.dtype[Any]) -> tuple[Any,
     return pairs, TransformOutputIterator(casting(h, within), operators.second, pairs.dtype)
 
 
-def with_initial(pairs: Any, before: Any, layout: Layout) -> Any:
+def with_initial(pairs: Any, before: Any, layout: AxisLayout) -> Any:
     """Return the pairs of a recurrence that what comes before the row of each is part of."""
     numbers = constant(layout.length), constant(layout.inner)
     every = ZipIterator(pairs, CountingIterator(np.int64(0)), *numbers, before)
     return TransformIterator(every, _with_initial, pairs.dtype)
 
 
-def of_rows(first: Any, layout: Layout) -> Any:
+def of_rows(first: Any, layout: AxisLayout) -> Any:
     """Return the item of each row, of which there is one, for all items of it."""
     return PermutationIterator(first, indices(_row_of, layout.length, layout.inner))
 
 
-def _before_rows(given: Operand, b: Operand, axis: Any, layout: Layout, reverse: bool, within: Any) -> Any:
+def _before_rows(
+    given: Operand, b: Operand, axis: Any, layout: AxisLayout, reverse: bool, within: Any
+) -> Any:
     """Return an iterator over what comes before the row of each item."""
     shape = tuple(n for i, n in enumerate(b.shape) if i != axis_of(axis, b.ndim))
     if given.shape not in (shape, ()):

@@ -10,7 +10,7 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import OpKind
 from ..search import lower_bound
 from . import operators
-from .axes import INT64, Layout, constant, indices
+from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work
 from .described import described
 from .items import Counted, joined, selected, size_of
@@ -45,7 +45,7 @@ def heads(items: Any, equal_nan: bool = False) -> Any:
 
 def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     """Return all items sorted, and where they were if that is wanted."""
-    layout = Layout(1, x.size, 1)
+    layout = AxisLayout(1, x.size, 1)
     return sorted_rows(work, x.items, layout, False, None, positions(work, layout) if values else None)
 
 
@@ -124,7 +124,7 @@ def _unique(work: Work, x: Operand, size: Any, wants: Any) -> Any:
         if x.size:
             written = PermutationIterator(inverse.items, places)
             ones = TransformIterator(flags, _as_one, INT64)
-            scanned_rows(work, ones, written, Layout(1, x.size, 1), OpKind.PLUS, np.full(1, -1))
+            scanned_rows(work, ones, written, AxisLayout(1, x.size, 1), OpKind.PLUS, np.full(1, -1))
     if length is None:
         (starts,) = work.cut([starts], count, None)
         known: Any = constant(starts.size - 1)

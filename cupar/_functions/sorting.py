@@ -16,14 +16,14 @@ from ..sort import SortOrder
 from ..topk import segmented_top_k
 from ..topk import top_k as first_k
 from . import operators
-from .axes import INT64, Layout, axis_of, columns, indices
+from .axes import INT64, AxisLayout, axis_of, columns, indices
 from .calls import Operand, Work, enter, output_of, same_memory
 from .described import described
 from .rows import check_kind, layout_along, ordered, places_of, positions, promoted, sorted_rows, within_row
 from .values import cast, integer
 
 
-def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
+def _along(x: Operand, axis: Any, less: Any) -> tuple[AxisLayout, tuple[int, ...]]:
     if x.dtype.names is not None and less is None:
         raise TypeError(f"less: expected a comparison of {structs.text(x.dtype)}, got None")
     return layout_along(x, axis)
@@ -64,7 +64,7 @@ def argsort(
     return work.made(places, shape) if layout.inner == 1 else _scattered(work, places, shape, layout)
 
 
-def _scattered(work: Work, rows: Any, shape: tuple[int, ...], layout: Layout) -> Operand:
+def _scattered(work: Work, rows: Any, shape: tuple[int, ...], layout: AxisLayout) -> Operand:
     """Return an array of which the rows along an axis are given one after another."""
     out = work.empty(shape, rows.dtype)
     work.copy(rows, columns(out.items, layout), layout.size)
@@ -138,7 +138,7 @@ def _top_k(
     if not values.size:
         return TopK(values, places)
     keys = work.kept(ordered(columns(x.items, layout), None), layout.size)
-    found = Layout(layout.outer, k, layout.inner)
+    found = AxisLayout(layout.outer, k, layout.inner)
     direct = layout.inner == 1
     into = values.items if direct else work.temporary(found.size, x.dtype)
     at_ = places.items if direct else work.temporary(found.size, places_in)

@@ -28,8 +28,8 @@ from .._kernels.family import Plan
 from .._launch.code import Loaded
 from .._launch.words import of_chains, table_of
 from . import calls, dump, iterators, launches, native, plans, view_types
+from .arguments import CALLED, CheckedCallable, call_compiled, plain
 from .errors import LaunchError
-from .given import CALLED, Called, call_compiled, plain
 from .native import I64
 from .portable import Portable, digest, interned
 
@@ -85,7 +85,7 @@ def _prepare(loaded: Loaded) -> Prepared:
     return Prepared(loaded.plan, loaded.facts, tuple(found[0].values.layouts), kernels, words, kept)
 
 
-class AlgorithmType(Called, Portable):
+class AlgorithmType(CheckedCallable, Portable):
     """Algorithms that compiled code calls in the same way; called, one runs with temporary storage.
 
     Attributes
@@ -112,7 +112,7 @@ class AlgorithmType(Called, Portable):
         return _signature(self, self, "__call__", args, kws)
 
 
-class RunType(Called):
+class RunType(CheckedCallable):
     """Their method `run`."""
 
     def __init__(self, owner: AlgorithmType) -> None:
@@ -204,8 +204,8 @@ def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algori
 # --- Calls -------------------------------------------------------------------------------------------------
 
 
-def _signature(this: Called, kind: AlgorithmType, name: str, args: Any, kws: Any) -> Signature:
-    """Return the signature of a call, whose arguments are checked first; see `Called`."""
+def _signature(this: CheckedCallable, kind: AlgorithmType, name: str, args: Any, kws: Any) -> Signature:
+    """Return the signature of a call, whose arguments are checked first; see `CheckedCallable`."""
     method = getattr(kind.algorithm, name)
     try:
         given = inspect.signature(method).bind(kind, *args, **kws)

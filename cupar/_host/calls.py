@@ -26,7 +26,7 @@ from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
 from .._launch.arguments import parameters_of
 from . import iterators
-from .given import NO_CONTEXT, aligned, integer, stream
+from .arguments import NO_CONTEXT, aligned, integer, stream
 from .iterators import IteratorType
 from .problems import number
 from .view_types import ViewType

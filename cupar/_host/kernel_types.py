@@ -31,9 +31,9 @@ from .._jit.overload import packed_arguments
 from .._jit.site import captured
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
 from .._launch.configuration import COOPERATIVE
-from .._launch.words import FIRST, Record, as_words, head, of_shape, places_of
+from .._launch.words import FIRST, LaunchRecord, as_words, head, of_shape, places_of
 from . import native
-from .given import Called
+from .arguments import CheckedCallable
 from .launches import functions
 from .portable import Portable, digest, interned
 from .view_types import ViewType
@@ -49,7 +49,7 @@ _MOST = 256  # tuples of types of a kernel
 _I64 = ir.IntType(64)
 
 
-class Table:
+class KernelTable:
     """A kernel's words in each context: a head, and an entry for each tuple of types of its launches.
 
     An entry begins with the number of its types (`number_of`), which compiled code looks for, and has `WORDS`
@@ -96,7 +96,7 @@ class Table:
         return found
 
 
-def _record(made: Any) -> Record:
+def _record(made: Any) -> LaunchRecord:
     """Return the record of an overload's launch; the values of a call are the slots of its arguments."""
     code, names, arguments = packed_arguments(made.types)
     fields = tuple(
@@ -108,7 +108,7 @@ def _record(made: Any) -> Record:
     ((launch, _, function, block),) = loaded.chains[KERNEL].launches
     attributes = addressof(COOPERATIVE) if loaded.is_cooperative else 0
     places = places_of(names, KERNEL_NUMBERS[:7])
-    return Record(launch, packing, function, block, places, attributes, 0, loaded.name, is_users=True)
+    return LaunchRecord(launch, packing, function, block, places, attributes, 0, loaded.name, is_users=True)
 
 
 def number_of(given: Types) -> int:
@@ -132,7 +132,7 @@ class KernelType(Portable):
 
     kernel: Any
     launched: dict[int, Types]
-    tables: WeakSet[Table]
+    tables: WeakSet[KernelTable]
     compiled: dict[Any, Any]
 
     def _kept(self) -> tuple[Any, tuple[Any, ...]]:
@@ -175,7 +175,7 @@ class _Methods(AttributeTemplate):  # type: ignore[misc]
         raise errors.TypingError(f"{name} is a kernel: launch it as {name}[grid, block](...)")
 
 
-class LaunchType(Called):
+class LaunchType(CheckedCallable):
     """The type of ``kernel[grid, block]``: a kernel with its configuration, called with arguments."""
 
     def __init__(self, kernel: KernelType) -> None:
@@ -212,7 +212,7 @@ def type_of(kernel: Any) -> KernelType:
         does = [kernel._operator().fingerprint, sorted(kernel.targetoptions.items(), key=str)]
         name = f"cupar.kernel({kernel.__name__}, {digest([kernel.names, declared, does])})"
         found = interned(KernelType, name, kernel=kernel, launched={}, tables=WeakSet(), compiled={})
-        table = vars(kernel).setdefault("_host_table", Table(kernel))
+        table = vars(kernel).setdefault("_host_table", KernelTable(kernel))
         found.tables.add(table)
         vars(kernel)["_host_type"] = found
     return found

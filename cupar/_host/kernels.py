@@ -16,8 +16,8 @@ from .._ir.types import Array, Member, Scalar, Tuple, Type
 from .._jit.overload import packed_arguments
 from .._launch.words import FIRST
 from . import dump, native, view_types
+from .arguments import CALLED, NO_CONTEXT, aligned, call_compiled, integer, stream
 from .errors import LaunchError
-from .given import CALLED, NO_CONTEXT, aligned, call_compiled, integer, stream
 from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types, kind_of, type_of
 from .launches import call_own, on_stack
 from .native import I64

@@ -17,7 +17,7 @@ from .._kernels import family
 from .._kernels.family import Plan
 from .._launch.words import FIRST, STATUS
 from . import view_types
-from .given import Called
+from .arguments import CheckedCallable
 from .launches import call_own, on_stack
 from .native import I64, set_word, word_at
 
@@ -135,7 +135,7 @@ def reader(facts: Any) -> Any:
 _MOST_NUMBERS = 64  # of a shape
 
 
-class EmitType(Called):
+class EmitType(CheckedCallable):
     """The type of the `emit` that a plan is given: it launches a build's shapes, or nothing.
 
     Both are of one type, so that numba compiles a plan once.

@@ -12,10 +12,10 @@ from .._base.log import DEBUG, INFO, logger
 from . import differences
 
 if TYPE_CHECKING:
-    from .._cache import Found
+    from .._cache import FetchedEntry
 
 
-def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -> None:
+def fetched(origin: str, key: str, found: FetchedEntry, seconds: Mapping[str, float]) -> None:
     """Say, at INFO, that a build was found on disk, linked or built, and what making it took, by stage."""
     listening = logger(INFO)
     if listening is None:
@@ -32,7 +32,7 @@ def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -
         _debug(listening, origin, key, meta)
 
 
-def template(key: str, found: Found) -> None:
+def template(key: str, found: FetchedEntry) -> None:
     """Say, at DEBUG, that the kernels for any operator were found or made."""
     listening = logger(DEBUG)
     if listening is None:

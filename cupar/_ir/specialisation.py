@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _INTERNAL = ("tier", "policy")  # options of `quick` and `with_policy`, which no factory passes
 
 
-class Kind(Protocol):
+class AlgorithmClass(Protocol):
     """The attributes of a class of algorithms that decide how its specialisations are built."""
 
     _family: Any  # its kernels, a `Family`; None: a base class, of which nothing is built
@@ -27,7 +27,7 @@ class Kind(Protocol):
     _buffers: Mapping[str, str]
     _any_order: tuple[str, ...]
     _rows: str
-    _apart: bool
+    _disjoint_outputs: bool
     _problem_maker: Any  # see `Algorithm`
     run: Any
 
@@ -38,7 +38,7 @@ class Specialisation:
 
     Attributes
     ----------
-    kind : type of Algorithm
+    algorithm_class : type of Algorithm
         The class that the factory returns, also of one for the CPU; it names the family of the kernels.
     algorithm : str
         As in ``"reduce_into"``.
@@ -54,7 +54,7 @@ class Specialisation:
         Further code to link, beside that of the operators.
     """
 
-    kind: type[Kind]
+    algorithm_class: type[AlgorithmClass]
     algorithm: str
     arguments: tuple[Argument, ...]
     operators: tuple[tuple[str, Operator], ...]

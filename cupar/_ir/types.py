@@ -191,7 +191,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantSlot:
     """A parameter of the GPU code that is the same in each launch."""
 
     code: str  # of the module struct
@@ -199,17 +199,17 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Varying:
+class VaryingSlot:
     """A parameter of the GPU code, by the name of what it is: ``"p"``, ``"n"``, ``"s0"``, … of arrays."""
 
     code: str
     name: str
 
 
-Slot = Constant | Varying
+ArgumentSlot = ConstantSlot | VaryingSlot
 
 
-def slots(kind: Type, name: str = "") -> Iterator[Slot]:
+def slots(kind: Type, name: str = "") -> Iterator[ArgumentSlot]:
     """Yield the parameters that GPU code has for a value, in numba's order; their names begin with `name`.
 
     An array is an object and its parent, which are null, the number of its items, the bytes of one, the
@@ -223,21 +223,21 @@ def slots(kind: Type, name: str = "") -> Iterator[Slot]:
     elif isinstance(kind, Array):
         yield from _array(kind, name)
     elif isinstance(kind, (Record, Address)):
-        yield Varying("Q", f"{name}p")
+        yield VaryingSlot("Q", f"{name}p")
     else:
         yield from number_slots(kind.item.dtype, name)
 
 
-def number_slots(dtype: DType, name: str) -> Iterator[Slot]:
+def number_slots(dtype: DType, name: str) -> Iterator[ArgumentSlot]:
     """Yield the parameters of a number: its parts if it is complex."""
     if dtype.kind == "c":
         part = {8: "f", 16: "d"}[dtype.itemsize]
-        yield Varying(part, f"{name}re")
-        yield Varying(part, f"{name}im")
+        yield VaryingSlot(part, f"{name}re")
+        yield VaryingSlot(part, f"{name}im")
     elif dtype.kind in "mM":
-        yield Varying("q", f"{name}v")
+        yield VaryingSlot("q", f"{name}v")
     else:
-        yield Varying(dtype.char if dtype.kind in "?bf" else _integer(dtype), f"{name}v")
+        yield VaryingSlot(dtype.char if dtype.kind in "?bf" else _integer(dtype), f"{name}v")
 
 
 def _integer(dtype: DType) -> str:
@@ -246,21 +246,21 @@ def _integer(dtype: DType) -> str:
     return code if dtype.kind == "i" else code.upper()
 
 
-def _fields(dtype: DType, name: str) -> Iterator[Slot]:
+def _fields(dtype: DType, name: str) -> Iterator[ArgumentSlot]:
     for i, field_name in enumerate(dtype.names or ()):
         kind = dtype[field_name]
         yield from (number_slots(kind, f"{name}_{i}") if kind.names is None else _fields(kind, f"{name}_{i}"))
 
 
-def _array(kind: Array, name: str) -> Iterator[Slot]:
-    nitems: Slot = Varying("q", f"{name}n") if kind.ndim else Constant("q", 1)
-    itemsize = Constant("q", kind.item.dtype.itemsize)
-    yield Constant("Q", 0)
-    yield Constant("Q", 0)
+def _array(kind: Array, name: str) -> Iterator[ArgumentSlot]:
+    nitems: ArgumentSlot = VaryingSlot("q", f"{name}n") if kind.ndim else ConstantSlot("q", 1)
+    itemsize = ConstantSlot("q", kind.item.dtype.itemsize)
+    yield ConstantSlot("Q", 0)
+    yield ConstantSlot("Q", 0)
     yield nitems
     yield itemsize
-    yield Varying("Q", f"{name}p")
-    yield from [nitems] if kind.ndim == 1 else [Varying("q", f"{name}s{i}") for i in range(kind.ndim)]
+    yield VaryingSlot("Q", f"{name}p")
+    yield from [nitems] if kind.ndim == 1 else [VaryingSlot("q", f"{name}s{i}") for i in range(kind.ndim)]
     inner = {"C": kind.ndim - 1, "F": 0, "A": -1}[kind.layout]
     for i in range(kind.ndim):
-        yield itemsize if i == inner else Varying("q", f"{name}t{i}")
+        yield itemsize if i == inner else VaryingSlot("q", f"{name}t{i}")

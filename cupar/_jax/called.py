@@ -15,7 +15,7 @@ from .._fingerprint import walk
 from .._functions.calls import Operand
 from .primitive import Function
 from .primitive import call as bind
-from .program import Recorder
+from .program import CallRecorder
 
 
 class _Given:
@@ -51,7 +51,7 @@ def _chosen(given: Mapping[str, Any], function: Any) -> dict[str, Any]:
     return {name: given[name] for name in _parameters(function) if name in given}
 
 
-def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
+def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, factory, names, fixed, outputs = given
     made = [work.empty(shape, dtype) for _, shape, dtype in outputs]
     known = {name: each.value for name, each in fixed}

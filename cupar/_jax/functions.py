@@ -24,7 +24,7 @@ from ..search import upper_bound
 from ..segmented import segmented_reduce
 from .partition import Factors, rows
 from .primitive import Function, call
-from .program import Recorder
+from .program import CallRecorder
 
 _INT32 = np.dtype(np.int32)
 
@@ -54,11 +54,13 @@ def _taken(x: Any, places: Any, axis: int) -> Any:
 # --- Sorts ----------------------------------------------------------------------------------------------
 
 
-def _sort_body(work: Recorder, x: Operand, axis: int, descending: bool, stable: bool) -> Sequence[Operand]:
+def _sort_body(
+    work: CallRecorder, x: Operand, axis: int, descending: bool, stable: bool
+) -> Sequence[Operand]:
     return [_sort(work, x, axis, descending, stable, None, None)]
 
 
-def _with_places(work: Recorder, x: Operand, axis: int, descending: bool) -> Sequence[Operand]:
+def _with_places(work: CallRecorder, x: Operand, axis: int, descending: bool) -> Sequence[Operand]:
     layout = layout_of(x.shape, axis, axis)
     places = work.kept(cast(indices(within_row, layout.length), _INT32), layout.size)
     found = sorted_rows(work, columns(x.items, layout), layout, descending, None, places)
@@ -125,7 +127,7 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
 # --- The first k items ----------------------------------------------------------------------------------
 
 
-def _top_k_body(work: Recorder, x: Operand, k: int, axis: int, largest: bool) -> Sequence[Operand]:
+def _top_k_body(work: CallRecorder, x: Operand, k: int, axis: int, largest: bool) -> Sequence[Operand]:
     return _top_k(work, x, k, axis, largest, _INT32)
 
 
@@ -205,7 +207,7 @@ def _result(s: Any) -> Any:
     return q % total * inner + q // total
 
 
-def _sums(work: Recorder, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
+def _sums(work: CallRecorder, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
     size, total = ids.size, math.prod(ids.shape[:batch]) * number
     rest = x.shape[batch + 1 :]
     inner = math.prod(rest)
@@ -330,7 +332,9 @@ def _bin_of_row(s: Any) -> Any:
     return i // length * number + place if place >= 0 else -1
 
 
-def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str, batch: int) -> Sequence[Operand]:
+def _bins(
+    work: CallRecorder, x: Operand, edges: tuple[float, ...], dtype: str, batch: int
+) -> Sequence[Operand]:
     known, shape = np.array(edges, dtype), x.shape[:batch]
     number, kind = len(known) - 1, np.result_type(x.dtype, known.dtype)
     hist = work.empty((*shape, number), _INT32)

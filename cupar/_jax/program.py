@@ -27,7 +27,7 @@ from .._cpu.schedules import Part, is_gathered, is_numpys, schedule
 from .._device import driver
 from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
-from .._functions.libraries import Library
+from .._functions.libraries import ArrayLibrary
 from .._launch.chain import dimensions, number
 from .._launch.state import Emitted
 from ..host import View
@@ -42,7 +42,7 @@ _ALIGNMENT = 256
 _LARGEST = 1 << 15  # words of a program: it is copied to the stack
 
 
-class Words(NamedTuple):
+class Program(NamedTuple):
     """What a call has as attributes, and what it is given beside its arguments.
 
     Attributes
@@ -74,7 +74,7 @@ def reserved() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return np.frombuffer(made[0], np.uint8), np.frombuffer(made[1], np.uint8)
 
 
-class Fakes(Library):
+class Fakes(ArrayLibrary):
     """Makes arrays of addresses alone, in host memory or on a device."""
 
     def __init__(self, on_cpu: bool, memory: np.ndarray[Any, Any]) -> None:
@@ -133,7 +133,7 @@ class _Interface:
         self.__array_interface__ = shown
 
 
-class Recorder(Work):
+class CallRecorder(Work):
     """Work that is written down: algorithms are made, and their calls kept."""
 
     library: Fakes
@@ -157,10 +157,10 @@ Body = Callable[..., Sequence[Operand]]  # of a recorder, operands and what is s
 
 def words(
     body: Body, static: tuple[Any, ...], inputs: Sequence[Any], outputs: Sequence[Any], on_cpu: bool
-) -> Words:
+) -> Program:
     """Return a program; inputs and outputs are (shape, dtype)."""
     first, second = (
-        device.using(on_cpu, Render(memory, on_cpu).render, body, static, inputs, outputs)
+        device.using(on_cpu, Rendering(memory, on_cpu).render, body, static, inputs, outputs)
         for memory in reserved()
     )
     return first.merged(second)
@@ -170,7 +170,7 @@ def _aligned(nbytes: int, to: int = _ALIGNMENT) -> int:
     return -(-nbytes // to) * to
 
 
-class Render:
+class Rendering:
     """One recording, as bytes."""
 
     def __init__(self, memory: np.ndarray[Any, Any], on_cpu: bool) -> None:
@@ -182,8 +182,8 @@ class Render:
 
     def render(
         self, body: Body, static: tuple[Any, ...], inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> Render:
-        work, library = Recorder(self.library), self.library
+    ) -> Rendering:
+        work, library = CallRecorder(self.library), self.library
         operands = [work.operand(library.empty(shape, dtype)) for shape, dtype in inputs]
         found = body(work, *operands, *static)
         results = [library.number(each.own) for each in found]
@@ -207,7 +207,7 @@ class Render:
             (self._on_cpu if self.on_cpu else self._on_gpu)(algorithm, arguments)
         return self
 
-    def merged(self, other: Render) -> Words:
+    def merged(self, other: Rendering) -> Program:
         """Return the program, of two recordings with other addresses."""
         assert len(self.data) == len(other.data) and self.builds == other.builds
         one, two, found = self.data, other.data, list[int]()
@@ -228,7 +228,7 @@ class Render:
         places[:, 0] += 8 * len(head)
         # Of one operand at least, as an attribute that is an empty array has no type.
         relocations = places.reshape(-1) if len(places) else np.array([0, SELF], np.int64)[:0]
-        return Words(builds, program, relocations, max(self.nbytes, 1), self.constants)
+        return Program(builds, program, relocations, max(self.nbytes, 1), self.constants)
 
     def _candidates(self, one: bytes, two: bytes, begin: int) -> list[int]:
         """Return where two recordings have the same place in their memory."""
@@ -317,7 +317,7 @@ class Render:
 
     def _check(self, spec: Any, values: Sequence[Any]) -> None:
         """Raise TypeError if an array is none of those that a program has."""
-        names = spec.value_names(spec.kind._uses)
+        names = spec.value_names(spec.algorithm_class._uses)
         for name, value in zip(names, values, strict=True):
             if isinstance(value, int) and not 0 <= value - self.library.begin < _RESERVED:
                 raise TypeError(f"{name}: expected one of the arrays that `call` was given, got another one")

@@ -14,7 +14,7 @@ from .._functions.recurrences import _gradients
 from .._functions.scans import _linear_recurrence
 from .partition import Factors, rows
 from .primitive import Function, call
-from .program import Recorder
+from .program import CallRecorder
 
 
 def _factors(inputs: Sequence[int], results: Sequence[int], axis: int, reverse: bool) -> Factors:
@@ -41,7 +41,7 @@ def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> 
 # --- The recurrence -------------------------------------------------------------------------------------
 
 
-def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
+def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, b, *before = operands
     return [_linear_recurrence(work, a, b, before[0] if before else None, None, axis, reverse, None)]
@@ -101,7 +101,7 @@ def _tangent_transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, 
     return [None, None, of_a, of_b, *(None for _ in before), *of_first]
 
 
-def _gradients_body(work: Recorder, *given: Any) -> Sequence[Operand]:
+def _gradients_body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, h, dh, *before = operands
     none = None, None, None

@@ -22,7 +22,7 @@ from .._compile.key import FORMAT
 from .._cpu.code import HostCode, packed
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC
-from .._jobs.threads import apart
+from .._jobs.threads import off_main_thread
 from .._launch.words import address_of
 from .._store.entry import Entry
 from . import resolved
@@ -88,7 +88,7 @@ def _code() -> HostCode:
         code.check()
         return code
 
-    return entries.fetch(_parts(), lambda: apart(_made), use)[1]
+    return entries.fetch(_parts(), lambda: off_main_thread(_made), use)[1]
 
 
 def register() -> None:

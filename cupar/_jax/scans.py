@@ -18,14 +18,14 @@ from .._functions.values import accumulated, cast, casting
 from ..iterators import ZipIterator
 from .partition import Factors, rows
 from .primitive import Function, call
-from .program import Recorder
+from .program import CallRecorder
 from .recurrence import recurrence, shifted
 from .traced import operator
 
 _MOST = 12  # leaves
 
 
-def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
+def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, op, axis, reverse = given
     layout, shape = layout_along(operands[0], axis)
     found = [work.empty(shape, each.dtype) for each in operands]

@@ -203,7 +203,7 @@ def fn(left, right):
 """
 
 
-class Operator:
+class TracedOperator:
     """What combines two values: a function for numba, and what JAX differentiates.
 
     Operators are equal if their code is, unless something in it has a derivative of its own: then `fn` must
@@ -221,7 +221,7 @@ class Operator:
         self.op, self.fn, self._key = op, fn, (op, key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operator) and self._key == other._key
+        return isinstance(other, TracedOperator) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -254,7 +254,7 @@ def _identity(given: Any) -> Any:
 
 def operator(
     fn: Callable[..., Sequence[Any]], dtypes: Sequence[np.dtype[Any]], given: Any = None
-) -> Operator:
+) -> TracedOperator:
     """Return the operator that does what `fn` does.
 
     Parameters
@@ -279,7 +279,7 @@ def operator(
     shown = f"({', '.join(results)})" if several else results[0]
     constants = tuple((each.dtype.str, each.tobytes()) for each in writer.constants)
     op = _made(tuple(writer.lines), shown, constants)
-    return Operator(op, fn, _identity(given or fn) if _has_rules(traced.jaxpr) else None)
+    return TracedOperator(op, fn, _identity(given or fn) if _has_rules(traced.jaxpr) else None)
 
 
 @functools.lru_cache(512)

@@ -12,10 +12,10 @@ from .._call.algorithm import Launchable
 from .._device import driver
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
-from .._ir.types import Array, Constant, Item, Type, slots
+from .._ir.types import Array, ConstantSlot, Item, Type, slots
 from .._kernels.family import Emit, Family, Launch, Plan, Properties, Shape
 from .._launch.arguments import ordered
-from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Values
+from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Layouts
 from .._launch.code import Loaded
 from .._launch.configuration import Configuration
 from .._launch.state import LaunchState, Read
@@ -46,13 +46,13 @@ def packed_arguments(kinds: Sequence[Type]) -> tuple[str, tuple[str, ...], Argum
     met: dict[Any, int] = {}
     found = [slot for i, kind in enumerate(kinds) for slot in slots(kind, f"{i}_")]
     for slot in found:
-        if not isinstance(slot, Constant) and slot.name not in met:
+        if not isinstance(slot, ConstantSlot) and slot.name not in met:
             met[slot.name] = struct.calcsize(code)
             code += slot.code
     names, size = tuple(met), struct.calcsize(code)
     for slot in found:
-        key = slot if isinstance(slot, Constant) else slot.name
-        if isinstance(slot, Constant) and slot not in met:
+        key = slot if isinstance(slot, ConstantSlot) else slot.name
+        if isinstance(slot, ConstantSlot) and slot not in met:
             met[slot] = size + len(constants)
             constants += struct.pack(f"={slot.code}", slot.value)
         places.append(met[key])
@@ -94,8 +94,8 @@ class LoadedKernel(Loaded):
             driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
         self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
 
-    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
-        return Values({"arguments": (self._arguments.size, 8)})
+    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
+        return Layouts({"arguments": (self._arguments.size, 8)})
 
     @property
     def is_cooperative(self) -> bool:

@@ -29,7 +29,7 @@ class Overloads(Mapping[Types, Overload]):
         for (known, _), overload in reversed(self._found.items()):
             if known == types:
                 return overload
-        raise NotCompiledError(self.name, types, self)
+        raise NoOverloadError(self.name, types, self)
 
     def __iter__(self) -> Iterator[Types]:
         return iter(dict.fromkeys(types for types, _ in self._found))
@@ -73,11 +73,11 @@ class ByTypes(dict[Types, Any]):
     def __missing__(self, signature: Any) -> Any:
         types = types_of(signature, self._overloads.names)
         if types not in self:
-            raise NotCompiledError(self._overloads.name, types, self)
+            raise NoOverloadError(self._overloads.name, types, self)
         return self[types]
 
 
-class NotCompiledError(KeyError):
+class NoOverloadError(KeyError):
     """A kernel was not compiled for some types."""
 
     def __init__(self, name: str, types: Types, known: Iterable[Types]) -> None:

@@ -24,14 +24,14 @@ from .._base import fork
 from .._base.errors import AbandonedError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future  # 5 ms, which `apart` does not pay
+    from concurrent.futures import Future  # 5 ms, which `off_main_thread` does not pay
 
 __all__ = [
     "AbandonedError",
     "Job",
     "Thread",
     "abandon",
-    "apart",
+    "off_main_thread",
     "begin",
     "collecting",
     "cores",
@@ -194,7 +194,7 @@ def _start(thread: Thread) -> None:
         thread.run()
 
 
-def apart(work: Callable[[], T]) -> T:
+def off_main_thread(work: Callable[[], T]) -> T:
     """Do work where no signal arrives, with this thread's context variables; an interrupt ends the waiting.
 
     Python hands signals to the main thread alone, between any two steps of it. Compilers have places where

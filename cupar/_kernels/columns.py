@@ -42,7 +42,7 @@ _MOST_SHARED = 47 << 10  # bytes, static, of a block that scans
 _REDUCED = 2  # warps of a grid, for each that runs at once: the last ones to end leave less idle
 
 
-class Columns(NamedTuple):
+class ColumnsProblem(NamedTuple):
     """The columns of (outer, length, inner).
 
     Attributes
@@ -145,7 +145,7 @@ def _scan_planner(given: Properties) -> tuple[Plan, _ScanFacts]:
     )
 
 
-def _plan_scan(facts: _ScanFacts, problem: Columns, emit: Emit) -> int:
+def _plan_scan(facts: _ScanFacts, problem: ColumnsProblem, emit: Emit) -> int:
     length, inner, columns, items = problem
     if items == 0:
         return 0
@@ -180,7 +180,7 @@ def _scan_traits(spec: Specialisation) -> str:
     return _traits(spec, _SCAN_TUNABLE.given(spec), constants)
 
 
-def _scan_default(spec: Specialisation) -> policies.ColumnScan:
+def _scan_default(spec: Specialisation) -> policies.ColumnScanPolicy:
     nbytes = max(spec.arguments[0].value.itemsize, spec.operators[0][1].output.itemsize)
     return policies.COLUMN_SCAN.get(spec.cc, 4 if nbytes <= 4 else 8 if nbytes <= 8 else 0)
 
@@ -197,13 +197,15 @@ def _scan_space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _scan_fits(spec: Specialisation, policy: policies.ColumnScan) -> bool:
+def _scan_fits(spec: Specialisation, policy: policies.ColumnScanPolicy) -> bool:
     size = spec.operators[0][1].output.itemsize
     looked_at = 4 if size <= 8 else 2 if size <= 16 else 1  # tiles, of a thread
     return policy.split_warps * 32 * size * (2 + looked_at) <= _MOST_SHARED
 
 
-_SCAN_TUNABLE = Tunable("column scan", policies.ColumnScan, _scan_default, _scope, _scan_space, _scan_fits)
+_SCAN_TUNABLE = Tunable(
+    "column scan", policies.ColumnScanPolicy, _scan_default, _scope, _scan_space, _scan_fits
+)
 
 COLUMN_SCAN = Family(
     "columns/column_scan.cuh",
@@ -263,7 +265,7 @@ def _reduce_planner(given: Properties) -> tuple[Plan, _ReduceFacts]:
     )
 
 
-def _plan_reduce(facts: _ReduceFacts, problem: Columns, emit: Emit) -> int:
+def _plan_reduce(facts: _ReduceFacts, problem: ColumnsProblem, emit: Emit) -> int:
     length, inner, columns, items = problem
     if columns == 0 or (items == 0 and not facts.has_init):
         return 0
@@ -293,7 +295,7 @@ def _reduce_traits(spec: Specialisation) -> str:
 
 _REDUCE_TUNABLE = Tunable(
     "column reduce",
-    policies.ColumnReduce,
+    policies.ColumnReducePolicy,
     lambda spec: policies.COLUMN_REDUCE.get(spec.cc),
     _scope,
     lambda spec: {"threads": (64, 128, 256, 512), "bytes": (16, 32, 64, 96, 128)},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .._ir.nodes import Argument, Discard
 from . import policies
 from .family import Family
-from .policies import Compact
+from .policies import CompactPolicy
 from .tiles import NAMES, check_size, planner, shapes
 from .tuning import Tunable, operator_class, types
 
@@ -27,7 +27,7 @@ _TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then m
 _MOST_SHARED = {True: 96 << 10, False: 48 << 10}  # bytes of a block that is tried
 
 
-def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Compact:
+def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> CompactPolicy:
     """Return how an algorithm is tuned by default.
 
     Parameters
@@ -44,7 +44,7 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Co
     return found or _untuned(sizes, is_bulk)
 
 
-def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
+def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> CompactPolicy:
     size, each = sizes[0], sum(sizes)
     width = max(1, min(4, _WORD // size)) if _WORD % size == 0 else 1
     room = _TILE_BYTES[is_bulk] // (each * width)
@@ -52,10 +52,12 @@ def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
     while threads > 32 and threads > room:
         threads //= 2
     rows = max(1, min(room // threads, _MOST_ITEMS // width))
-    return Compact(threads, rows, width, 3)
+    return CompactPolicy(threads, rows, width, 3)
 
 
-def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Argument]]) -> Tunable[Compact]:
+def _tunable(
+    algorithm: str, columns_of: Callable[[Specialisation], Sequence[Argument]]
+) -> Tunable[CompactPolicy]:
     """Return how an algorithm is tuned, for the arguments that are staged in shared memory."""
 
     def is_bulk(spec: Specialisation) -> bool:
@@ -64,7 +66,7 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
     def sizes(spec: Specialisation) -> tuple[int, ...]:
         return tuple(column.value.itemsize for column in columns_of(spec))
 
-    def default(spec: Specialisation) -> Compact:
+    def default(spec: Specialisation) -> CompactPolicy:
         return policy(algorithm, sizes(spec), is_bulk(spec), spec.cc)
 
     def space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -75,7 +77,7 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
             "buffers": (3, 4),
         }
 
-    def fits(spec: Specialisation, found: Compact) -> bool:
+    def fits(spec: Specialisation, found: CompactPolicy) -> bool:
         threads, rows, width, buffers = found
         items, is_word = threads * rows * width, width == 1 or _WORD % (width * sizes(spec)[0]) == 0
         nbytes = buffers * items * sum(sizes(spec)) + 2 * 2 * items  # tiles, and places of two tiles
@@ -85,10 +87,10 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
         classes = {name: operator_class(op) for name, op in spec.operators}
         return {"algorithm": algorithm, **types(spec), **classes}
 
-    return Tunable("compact", Compact, default, scope, space, fits)
+    return Tunable("compact", CompactPolicy, default, scope, space, fits)
 
 
-def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *columns: Argument) -> str:
+def _constants(tunable: Tunable[CompactPolicy], spec: Specialisation, item: str, *columns: Argument) -> str:
     check_size(spec, columns, sum(column.value.itemsize for column in columns))
     found = tunable.given(spec)._asdict().items()
     constants = ", ".join(f"{name} = {value}" for name, value in found)

@@ -45,7 +45,7 @@ def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
     return 8 * _WORDS
 
 
-def _default(spec: Specialisation) -> policies.Find:
+def _default(spec: Specialisation) -> policies.FindPolicy:
     source = spec.arguments[0]
     is_bytes = source.is_pointer and source.value.itemsize == 1
     return policies.FIND.get(spec.cc, "bytes" if is_bytes else "")
@@ -59,7 +59,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("find", policies.Find, _default, _scope, _space)
+_TUNABLE = Tunable("find", policies.FindPolicy, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:

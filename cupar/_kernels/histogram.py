@@ -50,7 +50,7 @@ _NAMES = ("block", "shared", "cached")
 _BLOCK, _SHARED, _CACHED = range(3)
 
 
-class Problem(NamedTuple):
+class HistogramProblem(NamedTuple):
     """What is counted: samples from the lower level on and below the upper one, in bins of equal width."""
 
     num_bins: int
@@ -136,7 +136,7 @@ def _rooms(resident: Callable[[int], int], most: int) -> tuple[int, ...]:
     return tuple(rooms)
 
 
-def _plan_of_floats(facts: _Facts, problem: Problem, emit: Emit) -> int:
+def _plan_of_floats(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int:
     bins, lower, upper, n = problem
     unit = unit_of(lower, upper)
     reciprocal = bins / ((upper - lower) * unit)
@@ -146,7 +146,7 @@ def _plan_of_floats(facts: _Facts, problem: Problem, emit: Emit) -> int:
     return 0
 
 
-def _plan_of_integers(facts: _Facts, problem: Problem, emit: Emit) -> int:
+def _plan_of_integers(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int:
     bins, lower, upper, n = problem
     width = upper - lower
     first, last, below = lower, width - 1, 0
@@ -255,7 +255,7 @@ def scaled(part: int, whole: int, bits: int) -> int:
     return -(-(part << bits) // whole)
 
 
-def _default(spec: Specialisation) -> policies.Histogram:
+def _default(spec: Specialisation) -> policies.HistogramPolicy:
     samples, table = spec.arguments[0], policies.HISTOGRAM
     found = table.find(spec.cc, samples.value.itemsize) if samples.is_pointer else None
     return found or table.get(spec.cc, 0)
@@ -271,7 +271,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _fits(spec: Specialisation, policy: policies.Histogram) -> bool:
+def _fits(spec: Specialisation, policy: policies.HistogramPolicy) -> bool:
     return policy.threads * policy.resident <= 2048
 
 
@@ -279,7 +279,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "levels": str(_level_dtype(spec))}
 
 
-_TUNABLE = Tunable("histogram", policies.Histogram, _default, _scope, _space, _fits)
+_TUNABLE = Tunable("histogram", policies.HistogramPolicy, _default, _scope, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

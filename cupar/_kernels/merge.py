@@ -18,7 +18,7 @@ _NAMES = ("tile", "tiles")
 _TILE, _TILES = 0, 1
 
 
-class Ranges(NamedTuple):
+class MergeProblem(NamedTuple):
     """The problem of a merge: the items of both ranges, and of the output."""
 
     num_items1: int
@@ -57,7 +57,7 @@ def _planner(given: Properties) -> tuple[Plan, int]:
     return _plan, given["tile"]
 
 
-def _plan(tile: int, problem: Ranges, emit: Emit) -> int:
+def _plan(tile: int, problem: MergeProblem, emit: Emit) -> int:
     count1, count2, n = problem
     if n == 0:
         return 0
@@ -79,13 +79,13 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"threads": (128, 256, 512), "items": (5, 7, 9, 11, 13, 15, 17, 19, 21, 23)}
 
 
-def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
     return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
 
 
 _TUNABLE = Tunable(
     "merge",
-    policies.Tile,
+    policies.TilePolicy,
     lambda spec: policies.MERGE.find(spec.cc, *_sizes(spec)),
     lambda spec: {**types(spec), "operator": operator_class(spec.operators[0][1])},
     _space,

@@ -85,7 +85,7 @@ def _sizes(spec: Specialisation) -> list[int]:
     return [each.value.itemsize for each in spec.arguments[::2]]
 
 
-def _default(spec: Specialisation) -> policies.Tile | None:
+def _default(spec: Specialisation) -> policies.TilePolicy | None:
     key, *items = _sizes(spec)
     return policies.MERGE_SORT.find(spec.cc, key, sum(items))
 
@@ -94,7 +94,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"threads": (64, 128, 256, 512), "items": (5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25)}
 
 
-def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
     return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
 
 
@@ -102,7 +102,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("merge sort", policies.Tile, _default, _scope, _space, _fits)
+_TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, _scope, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

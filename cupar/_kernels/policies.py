@@ -1,10 +1,10 @@
-"""What kernels are tuned by: the policies of all families, as tables.
+"""Tuning policies of all families, as tables.
 
-Each family has a `Table`. Its rows say for which cards a policy is, and on which GPU, when and with what
-problem it was measured. A specialisation takes the row of the latest compute capability up to its own within
-the same major version, whose cards are alike. Without one, it takes what CUB's own selector says for its
-compute capability. CUB has no selector for kernels of cupar's own: their families work a policy out, or have
-rows for `EVERY` card.
+Each family has a `PolicyTable`. Each row names the cards that its policy is for, and the GPU, date and
+problem of its measurement. A specialisation takes the row of the highest compute capability that is not above
+its own and has the same major version, since such cards are alike. Without such a row, CUB's selector
+decides. CUB has no selector for kernels of cupar's own: their families compute a policy, or have rows for
+`EVERY` card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ P = TypeVar("P")
 EVERY = 0  # in place of a compute capability: cards without a row of their major version
 
 
-class Row(NamedTuple):
+class PolicyRow(NamedTuple):
     """A policy, and what it was measured with."""
 
     policy: Any
@@ -26,13 +26,13 @@ class Row(NamedTuple):
     problem: str
 
 
-class Measured(Generic[P]):
+class MeasuredPolicies(Generic[P]):
     """Policies that were measured together.
 
     Parameters
     ----------
     gpu, date, problem : str
-        As in `Row`.
+        As in `PolicyRow`.
     policies : mapping
         By compute capability or `EVERY`, and whatever else makes a difference: sizes of items in bytes, the
         algorithm, the class of the operator.
@@ -41,20 +41,20 @@ class Measured(Generic[P]):
     def __init__(
         self, gpu: str, date: str, problem: str, policies: Mapping[tuple[int | str, ...], P]
     ) -> None:
-        self.rows = {key: Row(policy, gpu, date, problem) for key, policy in policies.items()}
+        self.rows = {key: PolicyRow(policy, gpu, date, problem) for key, policy in policies.items()}
 
 
-class Table(Generic[P]):
+class PolicyTable(Generic[P]):
     """The policies of a family.
 
     Attributes
     ----------
-    rows : mapping of tuple to Row
+    rows : mapping of tuple to PolicyRow
         By compute capability or `EVERY`, and whatever else makes a difference.
     """
 
-    def __init__(self, *measured: Measured[P]) -> None:
-        self.rows: Mapping[tuple[int | str, ...], Row] = {
+    def __init__(self, *measured: MeasuredPolicies[P]) -> None:
+        self.rows: Mapping[tuple[int | str, ...], PolicyRow] = {
             k: v for each in measured for k, v in each.rows.items()
         }
 
@@ -78,7 +78,7 @@ class Table(Generic[P]):
 _H200, _DATE = "H200", "2026-11-22"
 
 
-class Staged(NamedTuple):
+class StagedScanPolicy(NamedTuple):
     """Of scans that stage arrays in shared memory (``scan/scan_staged.cuh``)."""
 
     warps: int  # that reduce, and as many that scan
@@ -87,23 +87,23 @@ class Staged(NamedTuple):
 
 
 # By bytes of an item in the arrays of the input, rounded up to a power of two; 16 is for more, too.
-SCAN = Table(
-    Measured(
+SCAN = PolicyTable(
+    MeasuredPolicies(
         *("H200", "2026-11-24", "2^28 items of 1, 2 and 4 bytes, 2^26 of 8 and 16, CUDA 13.0"),
         {
-            (90, 1): Staged(8, 24 << 10, 4),
-            (90, 2): Staged(6, 24 << 10, 5),
-            (90, 4): Staged(8, 32 << 10, 5),
-            (90, 8): Staged(8, 48 << 10, 4),
-            (90, 16): Staged(8, 48 << 10, 4),
+            (90, 1): StagedScanPolicy(8, 24 << 10, 4),
+            (90, 2): StagedScanPolicy(6, 24 << 10, 5),
+            (90, 4): StagedScanPolicy(8, 32 << 10, 5),
+            (90, 8): StagedScanPolicy(8, 48 << 10, 4),
+            (90, 16): StagedScanPolicy(8, 48 << 10, 4),
         },
     )
 )
 
 # Bytes of the input from which on they are quicker than scans that look back, to a power of two, by how many
 # arrays it has and their bytes for an item. Tuples of arrays always are, beyond a tile.
-SCAN_STAGED_BYTES = Table(
-    Measured(
+SCAN_STAGED_BYTES = PolicyTable(
+    MeasuredPolicies(
         *("H200", "2026-11-24", "2^14 to 2^28 items"),
         {
             (90, 1, 1): 1 << 22,
@@ -116,7 +116,7 @@ SCAN_STAGED_BYTES = Table(
 )
 
 
-class Tile(NamedTuple):
+class TilePolicy(NamedTuple):
     """Of kernels whose blocks have a tile of items each."""
 
     threads: int
@@ -126,22 +126,25 @@ class Tile(NamedTuple):
 # By bytes of a key and of an item that goes with it; the more items, the longer operators that are functions
 # take to link. On an H200, tiles of 256 * 21 keys of 4 bytes sort 2^28 of them 4 % quicker than CUB's do, and
 # 2^10 to 2^20 slower by 4 to 18 %. CUB's tiles of keys of 16 bytes are 256 * 4, and need a pass more.
-MERGE_SORT: Table[Tile] = Table(
-    Measured(
-        "H200", "2026-11-24", "2^24 structs by a function: 3.30 ms, CUB's 4.74", {(90, 16, 0): Tile(256, 7)}
+MERGE_SORT: PolicyTable[TilePolicy] = PolicyTable(
+    MeasuredPolicies(
+        "H200",
+        "2026-11-24",
+        "2^24 structs by a function: 3.30 ms, CUB's 4.74",
+        {(90, 16, 0): TilePolicy(256, 7)},
     )
 )
 
 
 # By bytes of a key, and of an item that goes with it if there is one.
-MERGE: Table[Tile] = Table()
+MERGE: PolicyTable[TilePolicy] = PolicyTable()
 
 
 # By bytes of a key and of a value, for the kernels of a digit.
-RADIX_SORT: Table[Tile] = Table()
+RADIX_SORT: PolicyTable[TilePolicy] = PolicyTable()
 
 
-class SegmentedSort(NamedTuple):
+class SegmentedSortPolicy(NamedTuple):
     """Of segmented sorts."""
 
     group_threads: int  # of blocks whose groups of lanes have a segment each
@@ -153,20 +156,24 @@ class SegmentedSort(NamedTuple):
 
 
 # By bytes of the words that are sorted; 0: any other.
-SEGMENTED_SORT = Table(
-    Measured(_H200, _DATE, "words of 4 bytes", {(EVERY, 4): SegmentedSort(256, 32, 2, 128, 512, 16)}),
-    Measured(
+SEGMENTED_SORT = PolicyTable(
+    MeasuredPolicies(
+        _H200, _DATE, "words of 4 bytes", {(EVERY, 4): SegmentedSortPolicy(256, 32, 2, 128, 512, 16)}
+    ),
+    MeasuredPolicies(
         *(_H200, _DATE, "team_items; the rest by the scarce resource: registers, then shared memory"),
         {
-            (EVERY, 8): SegmentedSort(256, 16, 2, 128, 512, 16),
-            (EVERY, 16): SegmentedSort(128, 16, 1, 128, 512, 16),
+            (EVERY, 8): SegmentedSortPolicy(256, 16, 2, 128, 512, 16),
+            (EVERY, 16): SegmentedSortPolicy(128, 16, 1, 128, 512, 16),
         },
     ),
-    Measured(_H200, _DATE, "not measured", {(EVERY, 0): SegmentedSort(128, 16, 1, 128, 256, 8)}),
+    MeasuredPolicies(
+        _H200, _DATE, "not measured", {(EVERY, 0): SegmentedSortPolicy(128, 16, 1, 128, 256, 8)}
+    ),
 )
 
 
-class Reduce(NamedTuple):
+class ReducePolicy(NamedTuple):
     """Of reductions."""
 
     threads: int  # of the blocks of a grid
@@ -174,15 +181,15 @@ class Reduce(NamedTuple):
 
 
 # "bytes": of arrays of them.
-REDUCE = Table(
-    Measured(
+REDUCE = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "benchmarks/throughput.py"),
-        {(EVERY, ""): Reduce(256, 4), (EVERY, "bytes"): Reduce(256, 2)},
+        {(EVERY, ""): ReducePolicy(256, 4), (EVERY, "bytes"): ReducePolicy(256, 2)},
     )
 )
 
 
-class Compact(NamedTuple):
+class CompactPolicy(NamedTuple):
     """Of selections, partitions and unique by key, as in ``compact/compact.cuh``."""
 
     threads: int
@@ -192,15 +199,15 @@ class Compact(NamedTuple):
 
 
 # By algorithm, and bytes of an item, and of the one that goes with it, where bulk copies bring tiles.
-COMPACT: Table[Compact] = Table(
-    Measured(
+COMPACT: PolicyTable[CompactPolicy] = PolicyTable(
+    MeasuredPolicies(
         *("H200", "2026-11-24", "2^28 float32; 18 policies of select, 10 of partition"),
-        {(90, "select", 4): Compact(256, 6, 4, 3), (90, "partition", 4): Compact(256, 6, 4, 3)},
+        {(90, "select", 4): CompactPolicy(256, 6, 4, 3), (90, "partition", 4): CompactPolicy(256, 6, 4, 3)},
     )
 )
 
 
-class Runs(NamedTuple):
+class RunsPolicy(NamedTuple):
     """Of algorithms on runs of keys, as in ``runs/runs.cuh``."""
 
     threads: int
@@ -209,19 +216,21 @@ class Runs(NamedTuple):
 
 
 # By algorithm, and bytes that a key and its value take in a tile, where bulk copies bring it.
-RUNS = Table(
-    Measured(
+RUNS = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "2^28 items in runs of 4, 64 and 4,096 on average, CUDA 13.0"),
         {
-            (90, "reduce", 4, 4): Runs(512, 9, 2),
-            (90, "scan", 4, 4): Runs(256, 11, 3),
-            (90, "encode", 4, 2): Runs(512, 11, 2),  # spills some registers, and is quicker all the same
+            (90, "reduce", 4, 4): RunsPolicy(512, 9, 2),
+            (90, "scan", 4, 4): RunsPolicy(256, 11, 3),
+            (90, "encode", 4, 2): RunsPolicy(
+                512, 11, 2
+            ),  # spills some registers, and is quicker all the same
         },
     )
 )
 
 
-class Search(NamedTuple):
+class SearchPolicy(NamedTuple):
     """Of binary searches."""
 
     tile_threads: int  # of blocks that search in shared memory
@@ -235,25 +244,25 @@ class Search(NamedTuple):
 
 
 # By bytes of an item, rounded up to a power of two; 0: of larger ones, for which there is no tree.
-SEARCH = Table(
-    Measured(
+SEARCH = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "2^28 values in 2^28 items and in 2^20"),
-        {(EVERY, 4): Search(128, 8, 16, 16384, 512, 3, 16, 32768)},
+        {(EVERY, 4): SearchPolicy(128, 8, 16, 16384, 512, 3, 16, 32768)},
     ),
-    Measured(
+    MeasuredPolicies(
         *(_H200, _DATE, "not measured: like that of 4 bytes"),
         {
-            (EVERY, 1): Search(128, 8, 16, 4096, 512, 3, 16, 8192),
-            (EVERY, 2): Search(128, 8, 16, 8192, 512, 3, 16, 16384),
-            (EVERY, 8): Search(128, 8, 8, 16384, 512, 3, 16, 32768),
-            (EVERY, 16): Search(128, 8, 4, 16384, 512, 2, 8, 32768),
-            (EVERY, 0): Search(128, 4, 1, 16384, 512, 1, 0, 0),
+            (EVERY, 1): SearchPolicy(128, 8, 16, 4096, 512, 3, 16, 8192),
+            (EVERY, 2): SearchPolicy(128, 8, 16, 8192, 512, 3, 16, 16384),
+            (EVERY, 8): SearchPolicy(128, 8, 8, 16384, 512, 3, 16, 32768),
+            (EVERY, 16): SearchPolicy(128, 8, 4, 16384, 512, 2, 8, 32768),
+            (EVERY, 0): SearchPolicy(128, 4, 1, 16384, 512, 1, 0, 0),
         },
     ),
 )
 
 
-class Tiles(NamedTuple):
+class TransformPolicy(NamedTuple):
     """Of transforms."""
 
     threads: int
@@ -261,10 +270,10 @@ class Tiles(NamedTuple):
     iterator_items: int  # at most in a vector, if an iterator takes its items one by one
 
 
-TRANSFORM = Table(
-    Measured(
+TRANSFORM = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "items of 1, 2, 4 and 8 bytes; 128 to 512 threads and 16 to 128 bytes were tried"),
-        {(EVERY,): Tiles(256, 32, 4)},
+        {(EVERY,): TransformPolicy(256, 32, 4)},
     )
 )
 
@@ -273,7 +282,7 @@ TRANSFORM = Table(
 TRANSFORM_CACHED_BYTES = 1 << 24
 
 
-class Histogram(NamedTuple):
+class HistogramPolicy(NamedTuple):
     """Of histograms."""
 
     threads: int
@@ -283,21 +292,21 @@ class Histogram(NamedTuple):
 
 
 # By bytes of a sample; 0: of iterators, whose functions may need many registers, and of any other size.
-HISTOGRAM = Table(
-    Measured(
+HISTOGRAM = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "2^28 samples in 256 bins, CUDA 13.0"),
         {
-            (EVERY, 1): Histogram(1024, 2, 2, True),
-            (EVERY, 2): Histogram(1024, 1, 2, True),  # with two loads, code spills
-            (EVERY, 4): Histogram(1024, 2, 2, False),
-            (EVERY, 8): Histogram(1024, 2, 2, False),
+            (EVERY, 1): HistogramPolicy(1024, 2, 2, True),
+            (EVERY, 2): HistogramPolicy(1024, 1, 2, True),  # with two loads, code spills
+            (EVERY, 4): HistogramPolicy(1024, 2, 2, False),
+            (EVERY, 8): HistogramPolicy(1024, 2, 2, False),
         },
     ),
-    Measured(_H200, _DATE, "not measured", {(EVERY, 0): Histogram(512, 1, 1, False)}),
+    MeasuredPolicies(_H200, _DATE, "not measured", {(EVERY, 0): HistogramPolicy(512, 1, 1, False)}),
 )
 
 
-class SegmentedScan(NamedTuple):
+class SegmentedScanPolicy(NamedTuple):
     """Of segmented scans."""
 
     words: int  # of 4 bytes, of a lane's items in a tile
@@ -311,15 +320,15 @@ class SegmentedScan(NamedTuple):
     chunk_slots: int  # for chunks in shared memory, at most
 
 
-SEGMENTED_SCAN = Table(
-    Measured(
+SEGMENTED_SCAN = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _DATE, "float32, benchmarks/segments.py"),
-        {(EVERY,): SegmentedScan(16, 8, 4, 2, 32, 16, 1, 57344, 4)},
+        {(EVERY,): SegmentedScanPolicy(16, 8, 4, 2, 32, 16, 1, 57344, 4)},
     )
 )
 
 
-class ColumnScan(NamedTuple):
+class ColumnScanPolicy(NamedTuple):
     """Of scans along columns."""
 
     threads: int  # of blocks whose threads have a column each
@@ -334,37 +343,37 @@ class ColumnScan(NamedTuple):
 _COLUMNS_DATE = "2026-11-24"
 
 # By bytes of an item, 4 at least; 0: of more than 8.
-COLUMN_SCAN = Table(
-    Measured(
+COLUMN_SCAN = PolicyTable(
+    MeasuredPolicies(
         *(_H200, _COLUMNS_DATE, "sums of 2^26 float32 in ten shapes, by a prototype of these kernels"),
-        {(90, 4): ColumnScan(128, 128, 64, 8, 128, 2, 192)},
+        {(90, 4): ColumnScanPolicy(128, 128, 64, 8, 128, 2, 192)},
     ),
-    Measured(
+    MeasuredPolicies(
         *(_H200, _COLUMNS_DATE, "not measured: like that of 4 bytes, without spills"),
         {
-            (90, 8): ColumnScan(128, 128, 64, 8, 112, 2, 192),
-            (90, 0): ColumnScan(128, 128, 48, 8, 80, 2, 192),
-            (EVERY, 4): ColumnScan(128, 128, 64, 8, 128, 2, 192),
-            (EVERY, 8): ColumnScan(128, 128, 64, 8, 112, 2, 192),
-            (EVERY, 0): ColumnScan(128, 128, 48, 8, 80, 2, 192),
+            (90, 8): ColumnScanPolicy(128, 128, 64, 8, 112, 2, 192),
+            (90, 0): ColumnScanPolicy(128, 128, 48, 8, 80, 2, 192),
+            (EVERY, 4): ColumnScanPolicy(128, 128, 64, 8, 128, 2, 192),
+            (EVERY, 8): ColumnScanPolicy(128, 128, 64, 8, 112, 2, 192),
+            (EVERY, 0): ColumnScanPolicy(128, 128, 48, 8, 80, 2, 192),
         },
     ),
 )
 
 
-class ColumnReduce(NamedTuple):
+class ColumnReducePolicy(NamedTuple):
     """Of reductions along columns."""
 
     threads: int
     bytes: int  # of a column's rows that a thread has at once
 
 
-COLUMN_REDUCE = Table(
-    Measured(_H200, _COLUMNS_DATE, "not measured", {(EVERY,): ColumnReduce(256, 64)}),
+COLUMN_REDUCE = PolicyTable(
+    MeasuredPolicies(_H200, _COLUMNS_DATE, "not measured", {(EVERY,): ColumnReducePolicy(256, 64)}),
 )
 
 
-class Find(NamedTuple):
+class FindPolicy(NamedTuple):
     """Of finding the first item that fits."""
 
     threads: int
@@ -372,7 +381,9 @@ class Find(NamedTuple):
 
 
 # "bytes": of arrays of them.
-FIND = Table(
-    Measured(_H200, "2026-11-24", "2^28 float32, one, or pairs of half as many", {(EVERY, ""): Find(256, 2)}),
-    Measured(_H200, "2026-11-24", "2^30 bytes", {(EVERY, "bytes"): Find(256, 4)}),
+FIND = PolicyTable(
+    MeasuredPolicies(
+        _H200, "2026-11-24", "2^28 float32, one, or pairs of half as many", {(EVERY, ""): FindPolicy(256, 2)}
+    ),
+    MeasuredPolicies(_H200, "2026-11-24", "2^30 bytes", {(EVERY, "bytes"): FindPolicy(256, 4)}),
 )

@@ -47,7 +47,7 @@ _NAMES = (
 _TILE, _TILE_IN_PLACE, _COPY, _ALL_DIGITS, _START, _, _FIRST_WAY = range(7)
 
 
-class Bits(NamedTuple):
+class RadixSortProblem(NamedTuple):
     """The problem of a radix sort: which bits it is by, and whether the input may be overwritten."""
 
     num_items: int
@@ -214,7 +214,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Bits, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: RadixSortProblem, emit: Emit) -> int:
     n, begin, end, is_overwritten = problem
     if n == 0 or (begin == end and is_overwritten):
         return 0
@@ -245,7 +245,7 @@ def _plan(facts: _Facts, problem: Bits, emit: Emit) -> int:
 
 
 @helper
-def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: Bits, emit: Emit) -> int:
+def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: RadixSortProblem, emit: Emit) -> int:
     """Plan any sort by digits: what goes before, then each digit of each portion."""
     n, begin, end, is_overwritten = problem
     tile, bins_size = digits.tile, _DIGITS * digits.offset_size
@@ -283,7 +283,7 @@ def _sizes(spec: Specialisation) -> list[int]:
     return [each.value.itemsize for each in spec.arguments[::2]]
 
 
-def _default(spec: Specialisation) -> policies.Tile | None:
+def _default(spec: Specialisation) -> policies.TilePolicy | None:
     key, *values = _sizes(spec)
     return policies.RADIX_SORT.find(spec.cc, key, sum(values))
 
@@ -292,11 +292,11 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"threads": (256, 384, 512), "items": (6, 8, 10, 12, 14, 16, 18, 19, 20, 21, 22, 23, 24, 26)}
 
 
-def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
     return policy.threads * policy.items * max(_sizes(spec)) + 8 * (_DIGITS + 2) <= _MOST_SHARED
 
 
-_TUNABLE = Tunable("radix sort", policies.Tile, _default, types, _space, _fits)
+_TUNABLE = Tunable("radix sort", policies.TilePolicy, _default, types, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -89,7 +89,7 @@ def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
     return nbytes
 
 
-def _default(spec: Specialisation) -> policies.Reduce:
+def _default(spec: Specialisation) -> policies.ReducePolicy:
     source = spec.arguments[0]
     nbytes = source.value.itemsize if source.is_pointer else 0
     return policies.REDUCE.get(spec.cc, "bytes" if nbytes == 1 else "")
@@ -110,7 +110,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     }
 
 
-_TUNABLE = Tunable("reduce", policies.Reduce, _default, _scope, _space)
+_TUNABLE = Tunable("reduce", policies.ReducePolicy, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:

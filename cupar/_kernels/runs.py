@@ -9,7 +9,7 @@ from .._ir import cpp
 from .._ir.nodes import Argument
 from . import policies
 from .family import Family
-from .policies import Runs
+from .policies import RunsPolicy
 from .tiles import NAMES, check_size, planner, shapes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _RESIDENT = {8: 4, 16: 3}  # blocks by the most bytes of an item: they need few 
 _MOST_ITEMS = 15  # of a thread: an odd number
 
 
-def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Runs:
+def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> RunsPolicy:
     """Return how an algorithm is tuned.
 
     Parameters
@@ -43,14 +43,14 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Ru
     return found or _untuned(sum(sizes), is_bulk)
 
 
-def _untuned(size: int, is_bulk: bool) -> Runs:
+def _untuned(size: int, is_bulk: bool) -> RunsPolicy:
     room = _TILE_BYTES[is_bulk] // size
     threads = 256
     while threads > 32 and threads > room:
         threads //= 2
     items = max(1, min(room // threads, _MOST_ITEMS))
     resident = next((blocks for most, blocks in _RESIDENT.items() if size <= most), 1)
-    return Runs(threads, items - (items + 1) % 2, resident)
+    return RunsPolicy(threads, items - (items + 1) % 2, resident)
 
 
 def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], sizes: tuple[int, ...]) -> str:

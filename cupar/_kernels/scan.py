@@ -114,7 +114,7 @@ def _may_be_staged(spec: Specialisation) -> bool:
     )
 
 
-def staged_policy(spec: Specialisation) -> policies.Staged | None:
+def staged_policy(spec: Specialisation) -> policies.StagedScanPolicy | None:
     """Return how a scan is staged; None where it is not."""
     if not _may_be_staged(spec):
         return None
@@ -157,7 +157,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
-_TUNABLE = Tunable("scan", policies.Staged, staged_policy, _scope, _space)
+_TUNABLE = Tunable("scan", policies.StagedScanPolicy, staged_policy, _scope, _space)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

@@ -68,7 +68,7 @@ _OF_TREE = Shape(
 )
 
 
-def _default(spec: Specialisation) -> policies.Search:
+def _default(spec: Specialisation) -> policies.SearchPolicy:
     nbytes = spec.arguments[0].value.itemsize
     table = policies.SEARCH
     return table.find(spec.cc, 1 << (nbytes - 1).bit_length()) or table.get(spec.cc, 0)
@@ -89,7 +89,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _fits(spec: Specialisation, policy: policies.Search) -> bool:
+def _fits(spec: Specialisation, policy: policies.SearchPolicy) -> bool:
     # A thread's state for all of its values has to fit into the registers that this many blocks leave it.
     is_small = (
         policy.tile_threads * policy.tile_blocks <= 1024 and policy.tree_threads * policy.tree_blocks <= 2048
@@ -103,7 +103,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("search", policies.Search, _default, _scope, _space, _fits)
+_TUNABLE = Tunable("search", policies.SearchPolicy, _default, _scope, _space, _fits)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

@@ -23,7 +23,7 @@ from .family import (
     u32,
     u64,
 )
-from .segmented_sort import Sorted
+from .segmented_sort import SegmentedSortProblem
 from .segments import (
     LIST_ITEMS,
     LIST_NUMBERS,
@@ -127,7 +127,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
     items, n, length = problem
     if n == 0 or items == 0:
         return 0

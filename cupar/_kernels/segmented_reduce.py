@@ -27,7 +27,7 @@ from .family import (
     u32,
     u64,
 )
-from .segments import ROWS, Segments
+from .segments import ROWS, SegmentsProblem
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -101,7 +101,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0:
         return 0

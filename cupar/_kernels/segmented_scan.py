@@ -29,7 +29,7 @@ from .family import (
     u64,
 )
 from .scan import CLEAR_THREADS, staged_policy, staged_words
-from .segments import ROWS, Segments
+from .segments import ROWS, SegmentsProblem
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -127,7 +127,7 @@ _STAGED_ROWS = Shape(
 )
 
 
-def _staged(spec: Specialisation) -> policies.Staged | None:
+def _staged(spec: Specialisation) -> policies.StagedScanPolicy | None:
     """Return how long rows are staged; None where they are not. Chunks of single arrays are quicker."""
     is_tuple = not spec.arguments[0].is_pointer
     return staged_policy(spec) if is_tuple and not _offsets(spec) else None
@@ -202,7 +202,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0 or (facts.is_rows and items == 0):
         return 0
@@ -262,7 +262,7 @@ def _traits(spec: Specialisation) -> str:
     policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
     lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy.items()]
     lines.append(f"static constexpr int row_vectors = {_row_vectors(spec)};")
-    staged = _staged(spec) or policies.Staged(0, 0, 0)
+    staged = _staged(spec) or policies.StagedScanPolicy(0, 0, 0)
     lines += [f"static constexpr int staged_{name} = {value};" for name, value in staged._asdict().items()]
     if not given:
         lines.append(ROWS)

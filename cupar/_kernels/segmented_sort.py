@@ -55,7 +55,7 @@ _SHORT, _ANY, _LONG, _FIRST_GROUP = range(4)
 _FIRST_TEAM = _FIRST_GROUP + len(_GROUPS)
 
 
-class Sorted(NamedTuple):
+class SegmentedSortProblem(NamedTuple):
     """What is sorted.
 
     Attributes
@@ -87,7 +87,7 @@ def _sizes(spec: Specialisation) -> tuple[int, int]:
     return word, max(key, *(size for size in values if size <= 16), 1)
 
 
-def _default(spec: Specialisation) -> policies.SegmentedSort:
+def _default(spec: Specialisation) -> policies.SegmentedSortPolicy:
     word, staged = _sizes(spec)
     table = policies.SEGMENTED_SORT
     found = table.find(spec.cc, word) or table.get(spec.cc, 0)
@@ -106,7 +106,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _fits(spec: Specialisation, policy: policies.SegmentedSort) -> bool:
+def _fits(spec: Specialisation, policy: policies.SegmentedSortPolicy) -> bool:
     word, staged = _sizes(spec)
     return (
         policy.group_threads * 17 * word <= _MOST_SHARED
@@ -125,7 +125,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     }
 
 
-_TUNABLE = Tunable("segmented sort", policies.SegmentedSort, _default, _scope, _space, _fits)
+_TUNABLE = Tunable("segmented sort", policies.SegmentedSortPolicy, _default, _scope, _space, _fits)
 
 
 def _smallest_team(spec: Specialisation) -> int:
@@ -264,7 +264,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
     items, n, length = problem
     if n == 0 or items == 0:
         return 0

@@ -50,7 +50,7 @@ def sorted_segments(has_offsets: bool) -> tuple[Parameter, ...]:
     return Value("start_offsets_in"), Value("end_offsets_in"), i64("n"), lists
 
 
-class Segments(NamedTuple):
+class SegmentsProblem(NamedTuple):
     """Segments that are reduced or scanned.
 
     Attributes

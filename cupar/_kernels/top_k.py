@@ -76,7 +76,7 @@ _OF_ROWS = len(_NAMES) - 1
 _TWO_LEVELS, _LEVEL, _LARGE = range(1, 4)  # behind the first of what long segments are for
 
 
-class Top(NamedTuple):
+class TopKProblem(NamedTuple):
     """What is asked for.
 
     Attributes
@@ -345,7 +345,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
+def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
     items, n, length, k, _ = problem
     if n == 0 or items == 0 or k == 0:
         return 0

@@ -40,7 +40,7 @@ def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
     return 0
 
 
-def _default(spec: Specialisation) -> policies.Tiles:
+def _default(spec: Specialisation) -> policies.TransformPolicy:
     return policies.TRANSFORM.get(spec.cc)
 
 
@@ -57,7 +57,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("transform", policies.Tiles, _default, _scope, _space)
+_TUNABLE = Tunable("transform", policies.TransformPolicy, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:

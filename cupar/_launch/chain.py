@@ -44,7 +44,7 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
 
 @dataclass(frozen=True)
-class Values:
+class Layouts:
     """The layouts of a call's values: bytes and alignment by name, in the order of `value_names`.
 
     An address has 0 bytes here: `LaunchState.read` returns it as an int, and it is packed into 8.
@@ -53,7 +53,7 @@ class Values:
     layouts: Mapping[str, tuple[int, int]]
 
     @staticmethod
-    def of(spec: Specialisation, names: Sequence[str]) -> Values:
+    def of(spec: Specialisation, names: Sequence[str]) -> Layouts:
         """Return the values of a specialisation; `names` are the parameters that are arrays."""
         found: dict[str, tuple[int, int]] = {
             each.name: (0 if each.is_pointer else each.node.size, 8) for each in spec.arguments
@@ -62,7 +62,7 @@ class Values:
         if (init := spec.option("init")) is not None:
             accumulator = spec.operators[0][1].output
             found["init"] = (accumulator.itemsize, accumulator.alignment) if init == "value" else (0, 8)
-        return Values({name: found[name] for name in spec.value_names(names)})
+        return Layouts({name: found[name] for name in spec.value_names(names)})
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Packing:
     constants: bytes = b""  # behind the rest, written once
 
 
-def _packed(launch: Launch, values: Values) -> Packing:
+def _packed(launch: Launch, values: Layouts) -> Packing:
     first: Any = launch.parameters[0] if launch.parameters else None
     if isinstance(first, Arguments):
         return Packing(f"{first.size}s", ("read",), first.places, constants=first.constants)
@@ -110,14 +110,14 @@ def _packed(launch: Launch, values: Values) -> Packing:
     return Packing(code, tuple(items), tuple(offsets), tuple(packed))
 
 
-def _fields(parameter: Parameter, values: Values) -> tuple[list[tuple[str, str | None, int, int]], int]:
+def _fields(parameter: Parameter, values: Layouts) -> tuple[list[tuple[str, str | None, int, int]], int]:
     """Return code, item, size and alignment of each field of a parameter, and the alignment of the whole."""
     fields = parameter if isinstance(parameter, tuple) else (parameter,)
     found = [_field(each, values) for each in fields]
     return found, max(align for *_, align in found) if len(found) > 1 else 1
 
 
-def _field(field: Any, values: Values) -> tuple[str, str | None, int, int]:
+def _field(field: Any, values: Layouts) -> tuple[str, str | None, int, int]:
     if isinstance(field, Number):
         width = _SIZES[field.code]
         return field.code, number(field.name), width, width
@@ -203,7 +203,7 @@ class Chain:
     Parameters
     ----------
     shape : Shape
-    values : Values
+    values : Layouts
     properties : mapping of str to int
         Of the build and the device, for blocks and shared memory.
     functions : mapping of str to c_void_p
@@ -226,7 +226,7 @@ class Chain:
     def __init__(
         self,
         shape: Shape,
-        values: Values,
+        values: Layouts,
         properties: Mapping[str, int],
         functions: Mapping[str, c_void_p],
         overlaps: bool = False,

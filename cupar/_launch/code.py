@@ -14,7 +14,7 @@ from .._device.kernels import Executable, Library, device_properties
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan, Properties
 from .._kernels.image import Image
-from .chain import Chain, Values, executable_of
+from .chain import Chain, Layouts, executable_of
 
 # Code that is no longer used. Unloading it would end captures of other threads, unless this thread's capture
 # mode is relaxed; so it waits until code is loaded, which sets that mode.
@@ -72,7 +72,7 @@ class Loaded:
     def __init__(
         self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
     ) -> None:
-        family, self._context = spec.kind._family, context
+        family, self._context = spec.algorithm_class._family, context
         assert family is not None
         shapes = family.shapes(spec)
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
@@ -101,8 +101,8 @@ class Loaded:
     def _prepare(self, spec: Specialisation) -> None:
         """Set driver attributes of the kernels, before graphs are made."""
 
-    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
-        return Values.of(spec, arrays)
+    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
+        return Layouts.of(spec, arrays)
 
     def _make_executables(self, executables: Mapping[str, int]) -> None:
         """Make executables of the chains, at most some number of each."""
@@ -112,7 +112,7 @@ class Loaded:
         self._released = dict.fromkeys(self.chains, 0)
         if not context.is_primary:  # whether another context was destroyed cannot be found out
             return
-        context.part(storage.Memory).graphs.add(self)
+        context.part(storage.ContextMemory).graphs.add(self)
         try:
             for name in self.chains:
                 while len(self._spare[name]) < executables[name] and self._may_be_made(
@@ -219,8 +219,8 @@ class Code:
                 with driver.relaxed_capture_mode():
                     while _retired:
                         _retired.pop().unload()
-                    image, arrays = Image.loads(self._blob), [*self.spec.kind._uses]
-                    found = self.spec.kind._loaded(self.spec, image, arrays, context)
+                    image, arrays = Image.loads(self._blob), [*self.spec.algorithm_class._uses]
+                    found = self.spec.algorithm_class._loaded(self.spec, image, arrays, context)
                 self._loaded[context] = found
             return found
 

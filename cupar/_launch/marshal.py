@@ -18,7 +18,7 @@ from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
-from .._ir.specialisation import Kind, Specialisation
+from .._ir.specialisation import AlgorithmClass, Specialisation
 from .._ir.types import Array, Scalar, Tuple, Type, slots
 from .arguments import initial_bytes, item_count, parameters_of, signature
 
@@ -92,7 +92,7 @@ def reader(
     lend : callable or None
         Called with objects that must live until the call is done. None: `read` takes it behind the arguments.
     """
-    declared, parameters = spec.kind, [*signature(spec.kind.run).parameters]
+    declared, parameters = spec.algorithm_class, [*signature(spec.algorithm_class.run).parameters]
     uses = declared._uses
     names: dict[str, Any] = {
         "_address": arrays.address,
@@ -150,7 +150,7 @@ def reader(
 
 def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, Any]) -> tuple[list[str], str]:
     """Return the lines that check counts and find the problem, and the variable that the problem is in."""
-    declared, built = spec.kind, {argument.name for argument in spec.arguments}
+    declared, built = spec.algorithm_class, {argument.name for argument in spec.arguments}
     lines = [f"{', '.join(parameters)} = arguments"]
     absent = {name: "without it" for name in declared._uses if name not in built}
     if declared._rows and "end_offsets_in" in built:
@@ -189,7 +189,7 @@ def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, An
     return lines, "problem" if declared._problem_maker else counts[0]
 
 
-def _overlaps(spec: Specialisation, declared: type[Kind], names: dict[str, Any]) -> list[str]:
+def _overlaps(spec: Specialisation, declared: type[AlgorithmClass], names: dict[str, Any]) -> list[str]:
     """Return the lines that refuse arrays given twice, where a call does not allow it."""
     lines = []
     known = [(i, each) for i, each in enumerate(spec.arguments) if each.name in declared._uses]
@@ -199,10 +199,10 @@ def _overlaps(spec: Specialisation, declared: type[Kind], names: dict[str, Any])
         for (i, one), (j, other) in combinations(known, 2)
         if one.is_pointer and other.is_pointer and (one.output or other.output)
     ]
-    if declared._apart and pairs:  # quicker than a set
-        names["_check_apart"] = _check_apart
+    if declared._disjoint_outputs and pairs:  # quicker than a set
+        names["_check_disjoint"] = _check_disjoint
         given = ", ".join(f"{each.name}={each.name}" for _, each in known if each.is_pointer)
-        lines.append(f"if {' or '.join(pairs)}: _check_apart({outputs}, {given})")
+        lines.append(f"if {' or '.join(pairs)}: _check_disjoint({outputs}, {given})")
     for _, each in known:
         if each.output and not each.is_pointer:
             from . import overlaps
@@ -215,10 +215,10 @@ def _overlaps(spec: Specialisation, declared: type[Kind], names: dict[str, Any])
     return lines
 
 
-def _check_apart(outputs: Sequence[str], **given: Any) -> None:
+def _check_disjoint(outputs: Sequence[str], **given: Any) -> None:
     from . import overlaps  # which most calls do not need
 
-    overlaps.check_apart(outputs, **given)
+    overlaps.check_disjoint(outputs, **given)
 
 
 def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ def differ(output: nodes.Argument, other: nodes.Argument) -> bool:
     return any(written - {slot.step} for slot in other.given.layout if slot.kind == "items")
 
 
-def check_apart(outputs: Sequence[str], **given: Any) -> None:
+def check_disjoint(outputs: Sequence[str], **given: Any) -> None:
     """Raise ValueError if one of the outputs begins where another array does, and neither is empty.
 
     Calls ask when they have met an address twice.

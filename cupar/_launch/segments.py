@@ -14,28 +14,28 @@ from .._device.arrays import length
 from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
 from .._kernels.family import helper
-from .._kernels.segments import MOST_LISTED, Segments
+from .._kernels.segments import MOST_LISTED, SegmentsProblem
 from .arguments import item_count, refuse
 from .double_buffer import DoubleBuffer
 
 MOST_SEGMENTS = 2**33 - 1  # a grid's limit, with a warp for each
 
 
-def reduced(spec: Specialisation) -> Callable[..., Segments]:
+def reduced(spec: Specialisation) -> Callable[..., SegmentsProblem]:
     """Return the function that makes the problem of a reduction or scan of segments."""
     if len(spec.arguments) == 2:
 
-        def of_rows(num_segments: int, segment_size: int) -> Segments:
+        def of_rows(num_segments: int, segment_size: int) -> SegmentsProblem:
             check_segments(num_segments)
             used = num_segments * segment_size
-            return Segments(num_segments, used, segment_size, used)
+            return SegmentsProblem(num_segments, used, segment_size, used)
 
         return of_rows
 
-    def listed(d_in: Any, num_segments: int, max_segment_size: int | None) -> Segments:
+    def listed(d_in: Any, num_segments: int, max_segment_size: int | None) -> SegmentsProblem:
         check_segments(num_segments)
         largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-        return Segments(num_segments, length(d_in), largest, 0)
+        return SegmentsProblem(num_segments, length(d_in), largest, 0)
 
     return listed
 

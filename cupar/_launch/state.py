@@ -89,7 +89,7 @@ class LaunchState:
     read : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
         all values of the call: addresses as int, and copied values as bytes.
-    memory : Memory
+    memory : ContextMemory
         The context's.
     loaded
         As given.
@@ -109,7 +109,7 @@ class LaunchState:
         self._context = context
         self.loaded = loaded
         self.name = self.loaded.name
-        self.memory = context.part(storage.Memory)
+        self.memory = context.part(storage.ContextMemory)
         self._lent: list[Any] = []
         # Not to keep itself alive.
         lend = partial(LaunchState.lend, weakref.proxy(self))

@@ -77,7 +77,7 @@ def address_of(function: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Record:
+class LaunchRecord:
     """One launch, as a `Chain` has it, and what compiled code needs beside that.
 
     Attributes
@@ -138,7 +138,7 @@ class Record:
         return first, second, sum(int(each) for each in terms if each not in self.places)
 
 
-def of_shape(records: Sequence[Record], kept: list[Any]) -> list[int]:
+def of_shape(records: Sequence[LaunchRecord], kept: list[Any]) -> list[int]:
     """Return the words of a shape."""
     size = max(each.size for each in records)
     most = max(len(each.packing.offsets) for each in records)
@@ -153,7 +153,7 @@ def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]
         for each in chain.launches if chain else ():
             attributes = addressof(PROGRAMMATIC) if chain and chain.overlaps else 0
             places = places_of(chain.values.layouts, chain.numbers) if chain else {}
-            records.append(Record(*each, places, attributes, count, each[0].kernel))
+            records.append(LaunchRecord(*each, places, attributes, count, each[0].kernel))
             count += 1
         found.append(of_shape(records, kept) if records else [])
     return found

@@ -11,11 +11,11 @@ from .._compile import entries
 from .._compile.key import digest, source_parts
 from .._external.linkable import Linkable
 from .._store.entry import Entry
-from .._store.memory import Memory
+from .._store.memory import SingleFlightCache
 
 Code = bytes | Linkable
 
-_compiled: Memory[bytes] = Memory(maxsize=256)
+_compiled: SingleFlightCache[bytes] = SingleFlightCache(maxsize=256)
 
 
 def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:

@@ -28,7 +28,7 @@ from .._fingerprint import walk
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .._store.memory import Memory
+from .._store.memory import SingleFlightCache
 from . import produce, tuned
 from .target import target
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=Launchable)
 
-_algorithms: Memory[Launchable] = Memory(maxsize=1024)
+_algorithms: SingleFlightCache[Launchable] = SingleFlightCache(maxsize=1024)
 
 
 class Observer(Protocol):
@@ -143,7 +143,7 @@ def specification(factory: Callable[..., Launchable], *args: Any, **named: Any) 
     unremembered: Any = getattr(factory, "__wrapped__", factory)
     _this_thread.specifies = True
     try:
-        with walk.Once():
+        with walk.FingerprintScope():
             unremembered(*args, **named)
     except _SpecifiedError as end:
         found: Specialisation = end.args[0]
@@ -185,7 +185,7 @@ def answer(
 
     def make() -> Launchable:
         built = _cache.under_one_deadline(
-            lambda _: _with_policy(spec, device, used_on) or _produced(spec, device, tier)
+            lambda _: _with_policy(spec, device, used_on) or _built_in_tier(spec, device, tier)
         )
         mine.append(cls(built, spec.states))
         if device is not None:
@@ -200,11 +200,11 @@ def answer(
     return algorithm
 
 
-def _produced(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
+def _built_in_tier(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
     if tier in ("quick", "both"):
         from . import tiers
 
-        return tiers.produced(spec, device, tier)
+        return tiers.build_tier(spec, device, tier)
     return produce.produce(spec, device)
 
 
@@ -216,7 +216,7 @@ def _with_policy(
     if found is spec:
         return None
     try:
-        return _produced(found, device, _tier(found, True))
+        return _built_in_tier(found, device, _tier(found, True))
     except BuildError as error:
         message = f"{spec.algorithm} goes on without its tuned policy, {found.option('policy')}: {error}"
         warn_once(("policy", message), message)
@@ -228,13 +228,13 @@ def class_of(spec: Specialisation) -> Any:
     if spec.is_cpu:
         from .._cpu import calls
 
-        return calls.class_of(spec.kind)
-    return spec.kind
+        return calls.class_of(spec.algorithm_class)
+    return spec.algorithm_class
 
 
 def _tier(spec: Specialisation, is_called: bool) -> str:
     """Return the tier that a factory builds; empty for algorithms without tiers."""
-    family = spec.kind._family
+    family = spec.algorithm_class._family
     if family is None or spec.is_cpu or not family.has_quick_tier(spec):
         return ""
     from . import tiers

@@ -1,7 +1,7 @@
 """A build: from the cache, else from a template and a link.
 
-`produce` fetches one by its key. On a miss, `build_here` makes it in this process, or `build_apart` in a
-helper process. Templates are entries of their own, which `_template` fetches or makes.
+`produce` fetches a build by its key. On a miss, `build_here` makes it in this process, or `build_with_helper`
+in a helper process. Templates are separate entries, which `_template` fetches or makes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._ir.specialisation import Specialisation
 from .._kernels import image
 from .._launch.code import Code
 from .._store.entry import Entry
-from .._store.memory import Memory
+from .._store.memory import SingleFlightCache
 
 if TYPE_CHECKING:
     from .._external.linkable import Linkable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SECONDS = 300.0  # that a helper may take for a link, which usually takes 2
 
-templates: Memory[list[bytes]] = Memory(maxsize=32)
+templates: SingleFlightCache[list[bytes]] = SingleFlightCache(maxsize=32)
 
 Operators = dict[str, "list[bytes | Linkable]"]  # linked code, by parameter
 # Makes a build of a specialisation, and adds seconds by stage to a dict; returns the serialised build, the
@@ -44,7 +44,7 @@ def produce(
     spec: Specialisation,
     device: driver.Device | None,
     make_build: Make | None = None,
-    found: _cache.Found | None = None,
+    found: _cache.FetchedEntry | None = None,
 ) -> Built:
     """Fetch a build, or make it.
 
@@ -56,7 +56,7 @@ def produce(
         The current one, to load the code; None: it is not loaded.
     make_build : callable, optional
         See `Make`; by default `build_here`.
-    found : Found, optional
+    found : FetchedEntry, optional
         The entry, if it was fetched already.
     """
     seconds: dict[str, float] = {}
@@ -66,11 +66,13 @@ def produce(
     def make() -> Entry:
         nonlocal origin
         from .._base import progress
-        from .._jobs.threads import apart
+        from .._jobs.threads import off_main_thread
 
         build = partial(make_build or build_here, spec, seconds)
         what = f"kernel {spec.operators[0][1].name}" if spec.is_kernel else spec.algorithm
-        blob, cubin_size, origin = progress.building(f"{what} for {text(spec.cc)}", lambda: apart(build))
+        blob, cubin_size, origin = progress.building(
+            f"{what} for {text(spec.cc)}", lambda: off_main_thread(build)
+        )
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: Entry) -> tuple[Code, int]:
@@ -123,7 +125,7 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
 
 def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     """Return the policy of a build, and its source."""
-    family = spec.kind._family
+    family = spec.algorithm_class._family
     if family is None or family.tunable is None or spec.is_cpu:
         return None
     found = family.tunable.of(spec)
@@ -147,9 +149,9 @@ def _shown(spec: Specialisation, code: Code) -> Artifacts:
 
 
 def _made_again(shown: Callable[[Specialisation], T], spec: Specialisation) -> T:
-    from .._jobs.threads import apart
+    from .._jobs.threads import off_main_thread
 
-    return apart(partial(shown, spec))
+    return off_main_thread(partial(shown, spec))
 
 
 def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str] | None]:
@@ -291,7 +293,7 @@ def compile_operators(spec: Specialisation, seconds: dict[str, float], operators
 # --- In a helper process -------------------------------------------------------------------------------
 
 
-def build_apart(
+def build_with_helper(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
 ) -> tuple[bytes, int, str]:
     """Do the same as `build_here` in an idle helper process; if that fails, in this process."""
@@ -301,7 +303,7 @@ def build_apart(
     from .._jobs import threads
 
     compile_operators(spec, seconds, operators)
-    with workers.apart() as helper:
+    with workers.helper_of_own() as helper:
         if helper is not None:
             keyed = digest(template_parts(spec)), build_parts(spec), notes(spec)
             try:

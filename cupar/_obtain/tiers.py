@@ -42,7 +42,7 @@ def wanted(is_called: bool) -> str:
     return pinned or ("both" if is_called else "fast")
 
 
-def produced(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
+def build_tier(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
     """Fetch or make the build of a tier; for "both" the fast one if it is kept, else the quick one first."""
     if tier == "quick":
         return produce.produce(spec.quick(), device)
@@ -125,5 +125,5 @@ class _Upgrade:
 
 
 def _fast(spec: Specialisation, operators: produce.Operators) -> Built:
-    make = partial(produce.build_apart, operators=operators)
+    make = partial(produce.build_with_helper, operators=operators)
     return produce.produce(spec, None, make)

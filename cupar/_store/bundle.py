@@ -36,7 +36,7 @@ from .._base.errors import RefusedError
 from .._base.words import counted
 from .entry import Entry, is_key, meaning_of, unseal
 from .files import DistrustedError, fault, read_at, remove_leftovers, replacing
-from .layer import Layer, Listed
+from .layer import Layer, ListedEntry
 
 _VERSION = 1
 _HEADER_BYTES = 128
@@ -158,10 +158,10 @@ class Bundle(Layer):
         if index and self._changed() is None:
             yield from map(_Record._make, _RECORD.iter_unpack(index))
 
-    def entries(self) -> Iterator[Listed]:
+    def entries(self) -> Iterator[ListedEntry]:
         """Yield all entries, in the order of the keys."""
         for record in self._records():
-            yield Listed(record.key.hex(), record.size, None, record)
+            yield ListedEntry(record.key.hex(), record.size, None, record)
 
     def find(self, key: str) -> _Record | None:
         """Look a key up in the index."""

@@ -30,7 +30,7 @@ from .._base.words import counted
 from . import files, locks
 from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, decode, encode, is_key, meaning_of
 from .files import DistrustedError
-from .layer import Layer, Listed
+from .layer import Layer, ListedEntry
 
 _USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
 _JOURNAL_BYTES = 4096  # about 500 stores between two counts of the entries
@@ -117,14 +117,14 @@ class Disk(Layer):
 
     # --- Reading
 
-    def entries(self) -> Iterator[Listed]:
+    def entries(self) -> Iterator[ListedEntry]:
         """Yield all entries, in no particular order."""
         for shard, its in files.listed(self._base):
             if len(shard.name) == 2 and stat.S_ISDIR(its.st_mode):  # and no link to one
                 for file, status in files.listed(shard.path):
                     key = file.name.removesuffix(SUFFIX)
                     if key != file.name and is_key(key):
-                        yield Listed(key, status.st_size, status.st_mtime, file.path)
+                        yield ListedEntry(key, status.st_size, status.st_mtime, file.path)
 
     def find(self, key: str) -> Path:
         """Return the path that an entry has, if there is one."""
@@ -338,5 +338,5 @@ class Disk(Layer):
                 remove(path)
 
 
-def _used(each: Listed) -> float:
+def _used(each: ListedEntry) -> float:
     return each.used or 0.0  # a directory records it

@@ -16,7 +16,7 @@ from .entry import Entry, peek_meta
 from .files import DistrustedError
 
 
-class Listed(NamedTuple):
+class ListedEntry(NamedTuple):
     """An entry as a listing shows it: `used` in seconds since the epoch, None where that is not recorded."""
 
     key: str
@@ -55,7 +55,7 @@ class Layer(ABC):
         """Raise `DistrustedError` if others could have written it; an OSError if it cannot be looked at."""
 
     @abstractmethod
-    def entries(self) -> Iterator[Listed]:
+    def entries(self) -> Iterator[ListedEntry]:
         """Yield all entries, without opening any."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Layer(ABC):
                 return peek_meta(partial(self.peek, where))
         return None
 
-    def head(self, each: Listed, size: int) -> bytes:
+    def head(self, each: ListedEntry, size: int) -> bytes:
         """Return the first bytes of an entry, unchecked, for listings; empty if unreadable."""
         with suppress(OSError, MemoryError, RefusedError):
             return self.peek(each.where, 0, size)

@@ -31,7 +31,7 @@ class _Flight(Generic[V]):
         self.error: Exception | None = None
 
 
-class Memory(Generic[V]):
+class SingleFlightCache(Generic[V]):
     """The most recently used values of this process, each made once however many threads ask for it.
 
     Nothing is shared across a fork: the child starts empty.

@@ -22,7 +22,7 @@ REST = 60.0  # seconds
 _MOST = 1024
 
 
-class Resting(Bounded[str]):
+class RecentFailures(Bounded[str]):
     """Why something failed, for some seconds; then it is as good as what did not.
 
     Parameters
@@ -36,12 +36,12 @@ class Resting(Bounded[str]):
         super().__init__(partial(TTLCache[Hashable, str], _MOST, seconds, timer))
 
 
-class Opened(Generic[T]):
+class OpenByName(Generic[T]):
     """Open layers or stores, by path or URL; one that could not be opened rests."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[Hashable, T] = {}
-        self._resting = Resting(timer)
+        self._resting = RecentFailures(timer)
 
     def get(self, asked: Hashable, open: Callable[[], T], topic: Hashable, said: str) -> T | None:
         """Return an open one; else open it, unless that failed just now. Warn once per topic."""

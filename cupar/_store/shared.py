@@ -35,7 +35,7 @@ from .._base.warnings import warn_once
 from .._base.words import counted
 from .entry import FORMAT, Entry, encode, is_key, meaning_of, seal, unseal
 from .locks import Deadline
-from .opened import REST, Resting
+from .opened import REST, RecentFailures
 from .remotes import LEASES
 
 LEASE = 10.0  # seconds for which a lease must stand still before another client takes it over
@@ -53,13 +53,13 @@ class _UnavailableError(Exception):
     """An operation of the store failed; the message names it, and the cause."""
 
 
-class _Guard:
+class _StoreErrors:
     """Lets operations through to a store, and none for a while after one failed here or at `outer`.
 
     `purpose` says what they do, as in ``read the store``.
     """
 
-    def __init__(self, purpose: str, resting: Resting, outer: _Guard | None = None) -> None:
+    def __init__(self, purpose: str, resting: RecentFailures, outer: _StoreErrors | None = None) -> None:
         self._purpose = purpose
         self._resting = resting
         self._outer = outer
@@ -117,7 +117,7 @@ class _Store:
     """
 
     def __init__(
-        self, mapping: MutableMapping[str, bytes], reads: _Guard, writes: _Guard, timeout: float
+        self, mapping: MutableMapping[str, bytes], reads: _StoreErrors, writes: _StoreErrors, timeout: float
     ) -> None:
         self.mapping = mapping
         self.timeout = min(timeout, threading.TIMEOUT_MAX)
@@ -261,9 +261,9 @@ class Shared:
     ) -> None:
         self.name = name
         self._mapping = mapping
-        self._resting = Resting(timer, REST)
-        self._reads = _Guard(f"read the shared store {name}", self._resting)
-        self._writes = _Guard(f"write to the shared store {name}", self._resting, self._reads)
+        self._resting = RecentFailures(timer, REST)
+        self._reads = _StoreErrors(f"read the shared store {name}", self._resting)
+        self._writes = _StoreErrors(f"write to the shared store {name}", self._resting, self._reads)
         self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
         self._names: tuple[float, list[str]] | None = None  # until when they hold, and the keys of all
 

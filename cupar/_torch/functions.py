@@ -15,8 +15,6 @@ from .. import arrays
 from .._functions import counting
 from ..operators import OpKind
 from . import results
-from .described import LAST, OPERATORS, TENSORS, Row, comparison_of, described, signature
-from .given import Function, as_it_compiles, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -30,6 +28,8 @@ from .operators import (
     records,
 )
 from .scans import scan
+from .schemas import LAST, OPERATORS, TENSORS, OperatorRow, comparison_of, schema_of, signature
+from .user_functions import UserFunction, as_it_compiles, guard, with_own_builtins
 
 # --- Their gradients --------------------------------------------------------------------------------------
 
@@ -204,64 +204,68 @@ def _repeated(op: Any, x: Any, repeats: Any, *more: Any, **named: Any) -> Any:
 # --- The table --------------------------------------------------------------------------------------------
 
 
-_ROWS: dict[str, Row] = {
-    "sum": Row(results.reduction(results.summed), _of_sum, several=True, neutral=0),
-    "prod": Row(results.reduction(results.summed), _of_reduction(operators.mul), several=True, neutral=1),
-    "min": Row(results.reduction(), _of_extreme("min"), several=True, neutral=math.inf),
-    "max": Row(results.reduction(), _of_extreme("max"), several=True, neutral=-math.inf),
-    "minmax": Row(results.minmax, _of_minmax, several=True, cls=arrays.MinMax),
-    "reduce": Row(results.reduction(), _of_reduction, several=True),
-    "any": Row(results.reduction(torch.bool), several=True),
-    "all": Row(results.reduction(torch.bool), several=True),
-    "count_nonzero": Row(results.reduction(results.INT64), several=True),
-    "argmin": Row(results.reduction(results.INT64)),
-    "argmax": Row(results.reduction(results.INT64)),
-    "cumulative_sum": Row(results.cumulative, _of_cumulative(operators.add)),
-    "cumulative_prod": Row(results.cumulative, _of_cumulative(operators.mul)),
-    "sort": Row(lambda x, dim, descending, stable: [(results.along(x, dim), x.dtype)], _of_sort),
-    "argsort": Row(lambda x, dim, descending, stable: [(results.along(x, dim), results.INT64)]),
-    "top_k": Row(results.top_k, _of_top_k, cls=arrays.TopK),
-    "searchsorted": Row(lambda x1, x2, side: [(x2.shape, results.INT64)]),
-    "segment_reduce": Row(lambda x, ids, num_segments: [([num_segments], x.dtype)], _of_segments),
-    "take": Row(results.taken, _by_indices),
-    "diff": Row(results.diff, lambda op, x, dim, n: torch.diff(x, n, dim)),
-    "isin": Row(lambda x1, x2, invert: [(x1.shape, torch.bool)]),
-    "merge": Row(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
-    "unique_values": Row(lambda x: [([results.length()], x.dtype)]),
-    "unique_counts": Row(results.counts, cls=arrays.UniqueCounts),
-    "copy_if": Row(results.selected),
-    "remove_if": Row(results.selected),
-    "compress": Row(lambda x, flags: results.selected(x)),
-    "all_of": Row(results.reduction(torch.bool), several=True),
-    "any_of": Row(results.reduction(torch.bool), several=True),
-    "none_of": Row(results.reduction(torch.bool), several=True),
-    "count_if": Row(results.reduction(results.INT64), several=True),
-    "find_first": Row(lambda x: [([], results.INT64)]),
-    "partition_by": Row(lambda x: [([math.prod(x.shape)], x.dtype), ([], results.INT64)], cls=arrays.Counted),
-    "nonzero": Row(results.nonzero, is_list=True, around=lambda op, x: tuple(op(x))),
-    "repeat": Row(results.repeated, _by_indices, around=_repeated),
-    "quantile": Row(results.quantile, _of_quantile, several=True, around=_each_quantile),
-    "median": Row(
+_ROWS: dict[str, OperatorRow] = {
+    "sum": OperatorRow(results.reduction(results.summed), _of_sum, several=True, neutral=0),
+    "prod": OperatorRow(
+        results.reduction(results.summed), _of_reduction(operators.mul), several=True, neutral=1
+    ),
+    "min": OperatorRow(results.reduction(), _of_extreme("min"), several=True, neutral=math.inf),
+    "max": OperatorRow(results.reduction(), _of_extreme("max"), several=True, neutral=-math.inf),
+    "minmax": OperatorRow(results.minmax, _of_minmax, several=True, cls=arrays.MinMax),
+    "reduce": OperatorRow(results.reduction(), _of_reduction, several=True),
+    "any": OperatorRow(results.reduction(torch.bool), several=True),
+    "all": OperatorRow(results.reduction(torch.bool), several=True),
+    "count_nonzero": OperatorRow(results.reduction(results.INT64), several=True),
+    "argmin": OperatorRow(results.reduction(results.INT64)),
+    "argmax": OperatorRow(results.reduction(results.INT64)),
+    "cumulative_sum": OperatorRow(results.cumulative, _of_cumulative(operators.add)),
+    "cumulative_prod": OperatorRow(results.cumulative, _of_cumulative(operators.mul)),
+    "sort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), x.dtype)], _of_sort),
+    "argsort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), results.INT64)]),
+    "top_k": OperatorRow(results.top_k, _of_top_k, cls=arrays.TopK),
+    "searchsorted": OperatorRow(lambda x1, x2, side: [(x2.shape, results.INT64)]),
+    "segment_reduce": OperatorRow(lambda x, ids, num_segments: [([num_segments], x.dtype)], _of_segments),
+    "take": OperatorRow(results.taken, _by_indices),
+    "diff": OperatorRow(results.diff, lambda op, x, dim, n: torch.diff(x, n, dim)),
+    "isin": OperatorRow(lambda x1, x2, invert: [(x1.shape, torch.bool)]),
+    "merge": OperatorRow(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
+    "unique_values": OperatorRow(lambda x: [([results.length()], x.dtype)]),
+    "unique_counts": OperatorRow(results.counts, cls=arrays.UniqueCounts),
+    "copy_if": OperatorRow(results.selected),
+    "remove_if": OperatorRow(results.selected),
+    "compress": OperatorRow(lambda x, flags: results.selected(x)),
+    "all_of": OperatorRow(results.reduction(torch.bool), several=True),
+    "any_of": OperatorRow(results.reduction(torch.bool), several=True),
+    "none_of": OperatorRow(results.reduction(torch.bool), several=True),
+    "count_if": OperatorRow(results.reduction(results.INT64), several=True),
+    "find_first": OperatorRow(lambda x: [([], results.INT64)]),
+    "partition_by": OperatorRow(
+        lambda x: [([math.prod(x.shape)], x.dtype), ([], results.INT64)], cls=arrays.Counted
+    ),
+    "nonzero": OperatorRow(results.nonzero, is_list=True, around=lambda op, x: tuple(op(x))),
+    "repeat": OperatorRow(results.repeated, _by_indices, around=_repeated),
+    "quantile": OperatorRow(results.quantile, _of_quantile, several=True, around=_each_quantile),
+    "median": OperatorRow(
         lambda x, dim, keepdims: [(results.reduced(x.shape, dim, keepdims), results.real(x.dtype))],
         lambda op, x, dim, keepdims: _of_quantile(op, x, [0.5], dim, "linear", keepdims)[0],
         several=True,
     ),
-    "bincount": Row(results.bins, types={"size": "SymInt?"}),
-    "histogram": Row(results.histogram, cls=arrays.Histogram, types={"range": "float[]?"}),
-    "run_length_encode": Row(results.counts, cls=arrays.Runs),
-    "reduce_by_key": Row(results.runs, cls=arrays.Runs),
-    "unique_inverse": Row(results.inverse, cls=arrays.UniqueInverse),
-    "unique_all": Row(results.unique, cls=arrays.UniqueAll),
-    **dict.fromkeys(("union1d", "intersect1d", "setdiff1d"), Row(results.set_of)),
+    "bincount": OperatorRow(results.bins, types={"size": "SymInt?"}),
+    "histogram": OperatorRow(results.histogram, cls=arrays.Histogram, types={"range": "float[]?"}),
+    "run_length_encode": OperatorRow(results.counts, cls=arrays.Runs),
+    "reduce_by_key": OperatorRow(results.runs, cls=arrays.Runs),
+    "unique_inverse": OperatorRow(results.inverse, cls=arrays.UniqueInverse),
+    "unique_all": OperatorRow(results.unique, cls=arrays.UniqueAll),
+    **dict.fromkeys(("union1d", "intersect1d", "setdiff1d"), OperatorRow(results.set_of)),
 }
 NAMES = list(_ROWS)
 
 # --- The operators ----------------------------------------------------------------------------------------
 
 
-def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - its kernels share all of it
+def _operator(name: str, function: UserFunction | None) -> Any:  # noqa: PLR0915 - its kernels share all of it
     row, known = _ROWS[name], name if function is None else f"{name}_{function.digest}"
-    called, how = getattr(arrays, name), described(name, row)
+    called, how = getattr(arrays, name), schema_of(name, row)
     names, defaults = how.names, how.defaults
     tensors = [i for i, each in enumerate(names) if each in TENSORS]
     comparison = comparison_of(name)
@@ -371,13 +375,13 @@ def _operator(name: str, function: Function | None) -> Any:  # noqa: PLR0915 - i
     return op
 
 
-_operators: dict[Any, tuple[Any, Function | None]] = {}
+_operators: dict[Any, tuple[Any, UserFunction | None]] = {}
 
 
 @with_own_builtins
 def operator_of(name: str, fn: Any = None) -> Any:
     """Return the operator of a function, and of what it is given as an operator."""
-    function = None if fn is None else Function(fn)
+    function = None if fn is None else UserFunction(fn)
     key = name, None if function is None else function.digest
     found = _operators.get(key)
     if found is None:
@@ -398,7 +402,7 @@ def function_of(name: str) -> Callable[..., Any]:
     around, cls = row.around, row.cls
     default = next((takes[each].default for each in OPERATORS if each in takes), None)
     has_operator, comparison = default is not None, comparison_of(name)
-    _, names, defaults, _ = described(name, row)
+    _, names, defaults, _ = schema_of(name, row)
     at = names.index("axis") if "axis" in names else len(names)
     default_dim = None if at == len(names) else defaults[at]
     place = next((i for i, each in enumerate(takes) if each in OPERATORS), 0)

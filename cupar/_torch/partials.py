@@ -14,7 +14,6 @@ from .._ir.iterator import over
 from ..iterators import ZipIterator
 from ..transform import binary_transform
 from . import tracing
-from .given import Function
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -27,9 +26,10 @@ from .operators import (
     stream_of,
 )
 from .templates import template
-from .tracing import Number, UntraceableError
+from .tracing import TracedNumber, UntraceableError
+from .user_functions import UserFunction
 
-_LEFT, _RIGHT = (Number(("argument", each)) for each in "lr")
+_LEFT, _RIGHT = (TracedNumber(("argument", each)) for each in "lr")
 _SELECT, SELECT_TENSORS = "({x} if {c} else {y})", "where({c}, {x}, {y})"
 _IN_NUMBERS = {name: getattr(math, name) for name in tracing.DERIVATIVES}
 IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"where": torch.where}
@@ -38,7 +38,7 @@ IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"wh
 class Partials(NamedTuple):
     """The partial derivatives of a function of two numbers."""
 
-    of_numbers: Any  # what kernels call: returns both; a `Function` if it is the user's
+    of_numbers: Any  # what kernels call: returns both; a `UserFunction` if it is the user's
     of_tensors: Any  # what gradients of gradients call; None if it is not known
     digest: str
     refused: str  # why there are none; else empty
@@ -62,7 +62,7 @@ def partials_of(fn: Any, derivative: Any) -> Partials:
                 "numbers that returns both partial derivatives"
             )
             return Partials(None, None, "", refused)
-        given = Function(derivative, "derivative")
+        given = UserFunction(derivative, "derivative")
         return Partials(given, None, given.digest, "")
     if derivative is None:
         derivative = tracing.function_of(traced, "lr", _IN_NUMBERS, _SELECT)
@@ -79,7 +79,7 @@ def operator_of(partials: Partials) -> Any:
     def made(x: Any) -> Any:
         dtype = numpy_dtype("x", x.dtype)
         within, function = accumulated(dtype), partials.of_numbers
-        function = function.unchanged() if isinstance(function, Function) else function
+        function = function.unchanged() if isinstance(function, UserFunction) else function
         pair = ZipIterator(casting(over("l", dtype), within), casting(over("r", dtype), within))
         if within == dtype:  # arrays as they are
             algorithm, end = binary_transform(dtype, dtype, pair, function), None

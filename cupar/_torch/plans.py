@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._functions.axes import Layout
+from .._functions.axes import AxisLayout
 from ..columns import inclusive_column_scan
 from ..scan import inclusive_scan
 from ..segmented_scan import inclusive_segmented_scan
 
 # Takes a stream, what is read and what is written, and the layout.
-Scan = Callable[[Any, Any, Any, Layout], None]
+Scan = Callable[[Any, Any, Any, AxisLayout], None]
 
 
-def layout_along(shape: Any, dim: int) -> Layout:
+def layout_along(shape: Any, dim: int) -> AxisLayout:
     """Return the layout of a dimension of a tensor in C's order."""
     outer = inner = 1
     for extent in shape[:dim]:
         outer *= extent
     for extent in shape[dim + 1 :]:
         inner *= extent
-    return Layout(outer, shape[dim], inner)
+    return AxisLayout(outer, shape[dim], inner)
 
 
-def kind_of(layout: Layout) -> int:
+def kind_of(layout: AxisLayout) -> int:
     """Return which algorithm scans such rows, as a number."""
     return 2 if layout.inner > 1 else 0 if layout.outer == 1 else 1
 

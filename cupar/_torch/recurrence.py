@@ -8,7 +8,7 @@ import torch
 
 from .._base.data import Recent
 from .._functions import scans
-from .._functions.axes import Layout
+from .._functions.axes import AxisLayout
 from .._functions.recurrences import gradient_scan
 from .._functions.values import accumulated, cast
 from .._ir.iterator import over
@@ -40,7 +40,7 @@ _plans: Recent[Any, Any] = Recent(128)
 _calls: Recent[Any, Any] = Recent(512)
 
 
-def _plan(key: Any, b: Any, layout: Layout, reverse: bool, has_initial: bool) -> Any:
+def _plan(key: Any, b: Any, layout: AxisLayout, reverse: bool, has_initial: bool) -> Any:
     """Return what calls with a key share: a scan, and templates of its input and output."""
     found = _plans.find(key)
     if found is not None:

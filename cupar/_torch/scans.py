@@ -13,7 +13,6 @@ from .._functions.values import accumulated, cast, casting
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import partials, plans, tracing
-from .given import Function, as_it_compiles, digest_of, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -31,11 +30,12 @@ from .operators import (
 )
 from .recurrence import linear_recurrence, neighbours, recurrence
 from .templates import template
-from .tracing import Number, UntraceableError
+from .tracing import TracedNumber, UntraceableError
+from .user_functions import UserFunction, as_it_compiles, digest_of, guard, with_own_builtins
 
 # --- Pairs of recurrences ---------------------------------------------------------------------------------
 
-_PAIRS = tuple(tuple(Number(("argument", f"{side}{i}")) for i in range(2)) for side in "lr")
+_PAIRS = tuple(tuple(TracedNumber(("argument", f"{side}{i}")) for i in range(2)) for side in "lr")
 _AFFINE = (
     ("mul", ("argument", "l0"), ("argument", "r0")),
     ("add", ("mul", ("argument", "l1"), ("argument", "r0")), ("argument", "r1")),
@@ -65,7 +65,7 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
     return of_left, torch.cat([rest, one] if reverse else [one, rest], dim)
 
 
-def _kernel(function: Function) -> Any:
+def _kernel(function: UserFunction) -> Any:
     """Return what scans by a function; what it builds is kept."""
     known: Recent[Any, Any] = Recent(32)
 
@@ -106,7 +106,7 @@ def _kernel(function: Function) -> Any:
     return lambda x, dim, reverse: scanned(x.detach(), dim, reverse)
 
 
-def _operator(function: Function, known: partials.Partials, is_given: bool) -> Any:
+def _operator(function: UserFunction, known: partials.Partials, is_given: bool) -> Any:
     """Return the operator of a function, registered when it is first asked for."""
     kernel = _kernel(function)
     name = f"scan_{function.digest}" + (f"_{known.digest}" if is_given else "")
@@ -178,13 +178,13 @@ def operator_of(fn: Any, derivative: Any) -> Any:
     if found is None:
         with _lock:
             if key not in _operators:
-                function, known = Function(fn), partials.partials_of(fn, derivative)
+                function, known = UserFunction(fn), partials.partials_of(fn, derivative)
                 made = _operator(function, known, derivative is not None)
                 _operators[key] = made, function, known.of_numbers
             found = _operators[key]
     op, function, slopes = found
     function.fn = fn
-    if isinstance(slopes, Function):
+    if isinstance(slopes, UserFunction):
         slopes.fn = derivative
     return op
 

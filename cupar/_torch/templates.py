@@ -11,7 +11,7 @@ from .._ir import nodes
 from .._ir.iterator import Iterator
 
 
-class Packed(Iterator):
+class PackedIterator(Iterator):
     """An iterator whose state is packed already. The caller has its arrays."""
 
     def __init__(self, node: nodes.IteratorNode, state: bytes) -> None:
@@ -29,7 +29,7 @@ def of({addresses}):
 """
 
 
-def template(iterator: Iterator) -> Callable[..., Packed]:
+def template(iterator: Iterator) -> Callable[..., PackedIterator]:
     """Return what makes iterators like one, given the addresses of the arrays, in that one's order.
 
     That takes half a microsecond. Nothing is checked: the arrays must have the right dtypes and enough items
@@ -40,7 +40,11 @@ def template(iterator: Iterator) -> Callable[..., Packed]:
     iterator : Iterator
         Of dtypes in place of arrays. No operator in it may have captured arrays.
     """
-    names: dict[str, Any] = {"_packed": Packed, "_node": iterator.node, "_pack": iterator.node.packer.pack}
+    names: dict[str, Any] = {
+        "_packed": PackedIterator,
+        "_node": iterator.node,
+        "_pack": iterator.node.packer.pack,
+    }
     addresses, states = [], []
     for i, leaf in enumerate(iterator.leaves):
         if leaf.is_array:
@@ -52,5 +56,5 @@ def template(iterator: Iterator) -> Callable[..., Packed]:
             names[f"_s{i}"] = leaf.state("", 0, False)
             states.append(f"_s{i}")
     texts = {"addresses": ", ".join(addresses), "states": ", ".join(states)}
-    found: Callable[..., Packed] = define("iterator by template", "of", _OF, names, **texts)
+    found: Callable[..., PackedIterator] = define("iterator by template", "of", _OF, names, **texts)
     return found

@@ -37,8 +37,8 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {
     "log": lambda x, y: 1 / x,
     "log1p": lambda x, y: 1 / (1 + x),
     "sqrt": lambda x, y: 0.5 / y,
-    "sin": lambda x, y: Number(("cos", x.expression)),
-    "cos": lambda x, y: -Number(("sin", x.expression)),
+    "sin": lambda x, y: TracedNumber(("cos", x.expression)),
+    "cos": lambda x, y: -TracedNumber(("sin", x.expression)),
     "tanh": lambda x, y: 1 - y * y,
 }
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -59,7 +59,7 @@ _UFUNCS = {
 }
 
 
-class Number:
+class TracedNumber:
     """Stands for a number, and records what is done with it."""
 
     __slots__ = ("expression",)
@@ -68,13 +68,13 @@ class Number:
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
 
-    def __neg__(self) -> Number:
+    def __neg__(self) -> TracedNumber:
         return _made("mul", -1, self)
 
-    def __pos__(self) -> Number:
+    def __pos__(self) -> TracedNumber:
         return self
 
-    def __abs__(self) -> Number:
+    def __abs__(self) -> TracedNumber:
         return _where(_made("lt", self, 0), -self, self)
 
     def __bool__(self) -> bool:
@@ -98,7 +98,7 @@ class Number:
             if name == "square":
                 return inputs[0] * inputs[0]
             if name in DERIVATIVES:
-                return Number((name, _expression(inputs[0])))
+                return TracedNumber((name, _expression(inputs[0])))
         raise UntraceableError(f"calls np.{name}")
 
     def _refused(self, *others: Any) -> Any:
@@ -117,40 +117,40 @@ def _method(name: str, swapped: bool) -> Callable[[Any, Any], Any]:
 
 for _name in (*_BINARY, *_COMPARED):
     _python = "truediv" if _name == "div" else _name
-    setattr(Number, f"__{_python}__", _method(_name, False))
+    setattr(TracedNumber, f"__{_python}__", _method(_name, False))
     if _name in _BINARY:
-        setattr(Number, f"__r{_python}__", _method(_name, True))
+        setattr(TracedNumber, f"__r{_python}__", _method(_name, True))
 
 
 def _expression(value: Any) -> Expression:
-    if isinstance(value, Number):
+    if isinstance(value, TracedNumber):
         return value.expression
     if isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         return ("constant", value.item() if isinstance(value, np.generic) else value)
     raise UntraceableError(f"takes a {type(value).__name__} for a number")
 
 
-def _made(name: str, *operands: Any) -> Number:
+def _made(name: str, *operands: Any) -> TracedNumber:
     """Record an operation, or simplify it where an operand is 0 or 1."""
     x, y = found = tuple(_expression(each) for each in operands)
     numbers = [each[1] if each[0] == "constant" else None for each in found]
     if name == "mul":
         if 0 in numbers:
-            return Number(("constant", 0))
+            return TracedNumber(("constant", 0))
         if 1 in numbers:
-            return Number(found[1 - numbers.index(1)])
+            return TracedNumber(found[1 - numbers.index(1)])
     elif (name == "add" and numbers[0] == 0) or (name == "sub" and numbers[1] == 0):
-        return Number(y if name == "add" else x)
+        return TracedNumber(y if name == "add" else x)
     elif (name == "add" and numbers[1] == 0) or (name in ("div", "pow") and numbers[1] == 1):
-        return Number(x)
+        return TracedNumber(x)
     elif name == "div" and numbers[0] == 0:
-        return Number(("constant", 0))
-    return Number((name, *found))
+        return TracedNumber(("constant", 0))
+    return TracedNumber((name, *found))
 
 
-def _where(condition: Any, x: Any, y: Any) -> Number:
+def _where(condition: Any, x: Any, y: Any) -> TracedNumber:
     found = [_expression(each) for each in (condition, x, y)]
-    return Number(found[1] if found[1] == found[2] else ("where", *found))
+    return TracedNumber(found[1] if found[1] == found[2] else ("where", *found))
 
 
 def _largest(*values: Any) -> Any:
@@ -172,7 +172,7 @@ def _least(*values: Any) -> Any:
 
 def _recorded(name: str) -> Callable[[Any], Any]:
     def function(x: Any) -> Any:
-        return Number((name, x.expression)) if isinstance(x, Number) else getattr(math, name)(x)
+        return TracedNumber((name, x.expression)) if isinstance(x, TracedNumber) else getattr(math, name)(x)
 
     return function
 
@@ -262,7 +262,7 @@ def trace(op: Any, *arguments: Any) -> Any:
     Parameters
     ----------
     op : callable or OpKind
-    *arguments : Number or tuple of Number
+    *arguments : TracedNumber or tuple of TracedNumber
     """
     function = within(op)
     if isinstance(function, FunctionType):
@@ -292,7 +292,7 @@ def trace(op: Any, *arguments: Any) -> Any:
             if len(others) != len(found):
                 raise UntraceableError("returns tuples of several lengths")
             found = [
-                _where(Number(path.asked[i]), Number(x), Number(y)).expression
+                _where(TracedNumber(path.asked[i]), TracedNumber(x), TracedNumber(y)).expression
                 for x, y in zip(found, others, strict=True)
             ]
         return tuple(found) if isinstance(result, tuple) else found[0]
@@ -304,33 +304,33 @@ def trace(op: Any, *arguments: Any) -> Any:
 
 
 def derivative(
-    expression: Expression, name: str, known: dict[Expression, Number] | None = None
+    expression: Expression, name: str, known: dict[Expression, TracedNumber] | None = None
 ) -> Expression:
     """Return the partial derivative with respect to an argument."""
     return _derivative(expression, name, {} if known is None else known).expression
 
 
-def _derivative(expression: Expression, name: str, known: dict[Expression, Number]) -> Number:
+def _derivative(expression: Expression, name: str, known: dict[Expression, TracedNumber]) -> TracedNumber:
     found = known.get(expression)
     if found is not None:
         return found
     kind, *operands = expression
     if kind in ("argument", "constant"):
-        return Number(("constant", int(expression == ("argument", name))))
+        return TracedNumber(("constant", int(expression == ("argument", name))))
     if kind == "where":
         x, y = (_derivative(each, name, known) for each in operands[1:])
-        found = _where(Number(operands[0]), x, y)
+        found = _where(TracedNumber(operands[0]), x, y)
     elif kind in _COMPARED:
-        found = Number(("constant", 0))
+        found = TracedNumber(("constant", 0))
     else:
-        values = [Number(each) for each in operands]
+        values = [TracedNumber(each) for each in operands]
         slopes = [_derivative(each, name, known) for each in operands]
-        found = _rule(kind, Number(expression), values, slopes)
+        found = _rule(kind, TracedNumber(expression), values, slopes)
     known[expression] = found
     return found
 
 
-def _rule(kind: str, y: Any, values: list[Any], slopes: list[Any]) -> Number:
+def _rule(kind: str, y: Any, values: list[Any], slopes: list[Any]) -> TracedNumber:
     if kind in DERIVATIVES:
         return DERIVATIVES[kind](values[0], y) * slopes[0]  # type: ignore[no-any-return]
     (a, b), (da, db) = values, slopes
@@ -345,7 +345,7 @@ def _rule(kind: str, y: Any, values: list[Any], slopes: list[Any]) -> Number:
     slope = b * a ** (b - 1) * da if b.expression[0] != "constant" else b * a ** (b.expression[1] - 1) * da
     if db.expression == ("constant", 0):
         return slope  # type: ignore[no-any-return]
-    return slope + y * Number(("log", a.expression)) * db  # type: ignore[no-any-return]
+    return slope + y * TracedNumber(("log", a.expression)) * db  # type: ignore[no-any-return]
 
 
 # --- Back to functions ------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from .._functions import operators as own
 from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
 from . import tracing
-from .given import Function, as_it_compiles, digest_of, guard, with_own_builtins
 from .operators import (
     PLAIN_KEYS,
     below,
@@ -30,7 +29,8 @@ from .operators import (
     torch_dtype,
 )
 from .partials import IN_TENSORS, SELECT_TENSORS
-from .tracing import Number, UntraceableError
+from .tracing import TracedNumber, UntraceableError
+from .user_functions import UserFunction, as_it_compiles, digest_of, guard, with_own_builtins
 
 _MOST = 6  # tensors
 _A_TUPLE = "fn: expected a function that returns a number, got one that returns a tuple"
@@ -41,7 +41,7 @@ class _Slopes:
 
     def __init__(self, fn: Any, derivative: Any, number: int) -> None:
         names = [f"x{i}" for i in range(number)]
-        arguments: list[Any] = [Number(("argument", each)) for each in names]
+        arguments: list[Any] = [TracedNumber(("argument", each)) for each in names]
         self.refused = ""
         self.of_tensors: Any = None
         try:
@@ -65,7 +65,7 @@ class _Slopes:
             )
 
 
-def _operator(function: Function, slopes: _Slopes, known: str) -> Any:  # noqa: PLR0915 - as in functions.py
+def _operator(function: UserFunction, slopes: _Slopes, known: str) -> Any:  # noqa: PLR0915 - as in functions.py
     """Return the operator of a function, registered when it is first asked for."""
     dtypes: Recent[Any, Any] = Recent(64)
 
@@ -172,7 +172,7 @@ def operator_of(fn: Any, derivative: Any, number: int) -> Any:
     if found is None:
         with _lock:
             if key not in _operators:
-                function, slopes = Function(fn), _Slopes(fn, derivative, number)
+                function, slopes = UserFunction(fn), _Slopes(fn, derivative, number)
                 known = "_".join(["transform", *(str(each) for each in key if each is not None)])
                 _operators[key] = _operator(function, slopes, known), function
             found = _operators[key]

@@ -36,7 +36,7 @@ Types = Sequence[np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedAlgorithm:
     """An algorithm that can be named on the command line.
 
     Attributes
@@ -72,46 +72,56 @@ def _histogram(t: Types) -> tuple[Any, ...]:
 _IN_OUT, _KEYS, _ITEMS = ("input", "output"), ("keys", "items"), ("items",)
 _BOTH = ("first input", "second input", "output")
 _UP = sort.SortOrder.ASCENDING
-ALGORITHMS: Mapping[str, Known] = {
+ALGORITHMS: Mapping[str, NamedAlgorithm] = {
     each.factory.__name__: each
     for each in (
-        Known(reduce.reduce_into, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
-        Known(scan.inclusive_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS),
-        Known(scan.exclusive_scan, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
-        Known(
+        NamedAlgorithm(
+            reduce.reduce_into, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS
+        ),
+        NamedAlgorithm(scan.inclusive_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS),
+        NamedAlgorithm(
+            scan.exclusive_scan, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS
+        ),
+        NamedAlgorithm(
             segmented.segmented_reduce,
             lambda t, op, offset: (t[0], t[-1], offset, offset, op, _init(t)),
             _IN_OUT,
             OpKind.PLUS,
         ),
-        Known(
+        NamedAlgorithm(
             segmented.segmented_sort,
             lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset, _UP),
             _KEYS,
         ),
-        Known(columns.inclusive_column_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS),
-        Known(columns.column_reduce, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
-        Known(merges.merge, lambda t, op, _: (t[0], _item(t)) * 3 + (op,), _KEYS, OpKind.LESS),
-        Known(sort.radix_sort, lambda t, *_: (t[0], t[0], _item(t), _item(t), _UP), _KEYS),
-        Known(sort.merge_sort, lambda t, op, _: (t[0], _item(t)) * 2 + (op,), _KEYS, OpKind.LESS),
-        Known(transform.unary_transform, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.NEGATE),
-        Known(
+        NamedAlgorithm(
+            columns.inclusive_column_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS
+        ),
+        NamedAlgorithm(
+            columns.column_reduce, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS
+        ),
+        NamedAlgorithm(merges.merge, lambda t, op, _: (t[0], _item(t)) * 3 + (op,), _KEYS, OpKind.LESS),
+        NamedAlgorithm(sort.radix_sort, lambda t, *_: (t[0], t[0], _item(t), _item(t), _UP), _KEYS),
+        NamedAlgorithm(sort.merge_sort, lambda t, op, _: (t[0], _item(t)) * 2 + (op,), _KEYS, OpKind.LESS),
+        NamedAlgorithm(transform.unary_transform, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.NEGATE),
+        NamedAlgorithm(
             transform.binary_transform,
             lambda t, op, _: (t[0], t[len(t) > 2], t[-1], op),
             _BOTH,
             OpKind.PLUS,
         ),
-        Known(
+        NamedAlgorithm(
             unique.unique_by_key,
             lambda t, op, _: (t[0], _item(t)) * 2 + (_OFFSET, op),
             _KEYS,
             OpKind.EQUAL_TO,
         ),
-        Known(histogram.histogram_even, lambda t, *_: _histogram(t), ("samples", "bins")),
-        Known(search.lower_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
-        Known(search.upper_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
-        Known(find.find_if, lambda t, op, _: (t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
-        Known(partition.select, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
+        NamedAlgorithm(histogram.histogram_even, lambda t, *_: _histogram(t), ("samples", "bins")),
+        NamedAlgorithm(search.lower_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
+        NamedAlgorithm(search.upper_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
+        NamedAlgorithm(find.find_if, lambda t, op, _: (t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
+        NamedAlgorithm(
+            partition.select, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT
+        ),
     )
 }
 
@@ -155,7 +165,7 @@ def _dtype(text: str) -> np.dtype[Any]:
         raise ValueError(f"TYPE: expected a NumPy dtype, as in float32, got {text!r}") from None
 
 
-def _operator(algorithm: str, known: Known, name: str | None) -> OpKind | None:
+def _operator(algorithm: str, known: NamedAlgorithm, name: str | None) -> OpKind | None:
     if name is None:
         return known.op
     if known.op is None:
@@ -175,7 +185,7 @@ def tunable(specs: Iterable[Specialisation], card: Card) -> tuple[list[Specialis
     found: dict[str, Specialisation] = {}
     left: dict[str, str] = {}
     for spec in specs:
-        family = spec.kind._family
+        family = spec.algorithm_class._family
         name = f"{spec.algorithm}({', '.join(structs.text(each.value) for each in spec.arguments)})"
         if spec.is_kernel:
             left[f"kernel {spec.operators[0][1].name}"] = "a kernel of your own has no policy"

@@ -53,13 +53,13 @@ class Scratch:
         """Build nothing more of what was submitted and has not begun."""
         self._crew.drop()
 
-    def found(self, spec: Specialisation) -> _cache.Found:
+    def found(self, spec: Specialisation) -> _cache.FetchedEntry:
         """Return the entry of what was built."""
         key = digest(build_parts(spec))
         entry = self.disk.read(key)
         if entry is None:
             raise FileNotFoundError(f"the build of {spec.option('policy')} is not in {self._folder}")
-        return _cache.Found(key, entry, "disk", 0.0, str(self._folder))
+        return _cache.FetchedEntry(key, entry, "disk", 0.0, str(self._folder))
 
     def keep(self, spec: Specialisation) -> None:
         """Copy a build and its template to the user's directory."""

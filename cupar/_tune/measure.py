@@ -26,9 +26,9 @@ from .._kernels.tuning import write
 from .._obtain import obtain, produce
 from ..reduce import reduce_into
 from ..transform import binary_transform
-from .problems import TILE, Content, Problem, iterator, problems
 from .search import Policy
-from .tune import FailedPolicyError, Turns
+from .tune import FailedPolicyError, TurnTimes
+from .workloads import TILE, Content, Workload, iterator, workloads
 
 _BATCH_SECONDS = 3e-4  # of the GPU, at least, between two events
 _MOST_CALLS = 64  # in a batch
@@ -109,7 +109,7 @@ def _copy(to: int, source: int, nbytes: int) -> None:
 class _Set:
     """A problem in device memory, and what the default policy makes of it."""
 
-    def __init__(self, problem: Problem, default: Any) -> None:
+    def __init__(self, problem: Workload, default: Any) -> None:
         self.problem = problem
         # Arguments with the same content are one array.
         self.arrays: dict[str, DeviceArray] = {}
@@ -158,7 +158,7 @@ class GPU:
     def __init__(
         self,
         spec: Specialisation,
-        built: Callable[[Specialisation], _cache.Found],
+        built: Callable[[Specialisation], _cache.FetchedEntry],
         items: int | None,
         segment_size: int | None,
     ) -> None:
@@ -167,7 +167,7 @@ class GPU:
         self._sets: list[_Set] = []
         free, total = c_size_t(), c_size_t()
         driver.call("cuMemGetInfo_v2", byref(free), byref(total))
-        wanted = problems(spec, items, segment_size, int(free.value * _ROOM))
+        wanted = workloads(spec, items, segment_size, int(free.value * _ROOM))
         self._different = binary_transform(_WORD, _WORD, _WORD, operators.OpKind.BIT_XOR)
         self._any = reduce_into(_WORD, _WORD, operators.OpKind.BIT_OR, np.zeros(1, _WORD))
         self._found = DeviceArray(_WORD, 1)
@@ -180,7 +180,7 @@ class GPU:
             self._time([each.default] * 3, 1)
             each.seconds = min(self._time([each.default] * 5, 1))
 
-    def turns(self, policy: Policy, number: int, is_final: bool) -> list[Turns]:
+    def turns(self, policy: Policy, number: int, is_final: bool) -> list[TurnTimes]:
         """Measure a policy in turns with the default, after its results have been compared."""
         try:
             algorithm = self._algorithm(policy)
@@ -193,7 +193,7 @@ class GPU:
                 calls = max(1, min(_MOST_CALLS, math.ceil(_BATCH_SECONDS / max(each.seconds, 1e-7))))
                 self._time([each.default, bound], calls)
                 seconds = self._time([each.default, bound] * number, calls)
-                found.append(Turns(each.problem.name, seconds[::2], seconds[1::2]))
+                found.append(TurnTimes(each.problem.name, seconds[::2], seconds[1::2]))
             return found
         except DeviceError:
             raise
@@ -209,7 +209,7 @@ class GPU:
         except FileNotFoundError as error:
             raise FailedPolicyError(str(error)) from None
         built = produce.produce(spec, self.device, found=found)
-        algorithm: Any = spec.kind
+        algorithm: Any = spec.algorithm_class
         return algorithm(built, spec.states)
 
     def _time(self, turns: list[Bound], calls: int) -> list[float]:

@@ -24,7 +24,7 @@ _FAILED = 0.5  # what one that does not work adds to what those near it are expe
 _NO_DIFFERENCE, _LATER = 0.01, 4.0  # a field that changes the cost by less; how much further its steps are
 
 
-class Search:
+class PolicySearch:
     """An order of policies that depends on what those tried before cost.
 
     Parameters

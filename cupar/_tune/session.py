@@ -14,8 +14,8 @@ from .._kernels.tuning import write
 from .._obtain import tuned
 from .builds import Candidates, Scratch
 from .measure import GPU, DeviceError
-from .problems import UnsuitableError
-from .tune import Outcome, Trial, tune
+from .tune import Trial, TuningResult, tune
+from .workloads import UnsuitableError
 
 _LEAST_SECONDS = 5.0  # for one specialisation
 
@@ -25,7 +25,7 @@ class Tuned:
     """Result of one specialisation: an outcome, or a reason without one; and the key of a kept policy."""
 
     spec: Specialisation
-    outcome: Outcome | None
+    outcome: TuningResult | None
     why: str = ""
     key: str = ""
 
@@ -87,7 +87,7 @@ def run(
     return found
 
 
-def _kept(outcome: Outcome, card: Card, scratch: Scratch) -> Tuned:
+def _kept(outcome: TuningResult, card: Card, scratch: Scratch) -> Tuned:
     """Keep the winner, if there is one, with its build."""
     if outcome.winner is None:
         return Tuned(outcome.spec, outcome)

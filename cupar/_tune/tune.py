@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from .._base.data import dataclass, field, replace
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
-from .search import Policy, Search
+from .search import Policy, PolicySearch
 
 SHORT, LONG = 7, 41  # turns
 FINALISTS = 4
@@ -31,7 +31,7 @@ class FailedPolicyError(Exception):
 
 
 @dataclass(frozen=True)
-class Turns:
+class TurnTimes:
     """Seconds of one problem, in turns: with the default policy, and with another."""
 
     problem: str
@@ -65,7 +65,7 @@ class Turns:
 class Bench(Protocol):
     """Measures policies of one specialisation."""
 
-    def turns(self, policy: Policy, number: int, is_final: bool) -> list[Turns]:
+    def turns(self, policy: Policy, number: int, is_final: bool) -> list[TurnTimes]:
         """Measure a policy `number` times in turns with the default, with each problem.
 
         Unless it is final, problems that are there only to be no slower may be left out.
@@ -105,7 +105,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningResult:
     """What came of tuning one specialisation.
 
     Attributes
@@ -116,7 +116,7 @@ class Outcome:
     trials : list of Trial
     winner : named tuple or None
         None if nothing is better than the default.
-    turns : list of Turns
+    turns : list of TurnTimes
         The last measurements of the winner, or of the best of those that were not kept.
     why : str
         Why there is no winner.
@@ -126,7 +126,7 @@ class Outcome:
     default: Policy | None
     trials: list[Trial] = field(default_factory=list)
     winner: Policy | None = None
-    turns: list[Turns] = field(default_factory=list)
+    turns: list[TurnTimes] = field(default_factory=list)
     why: str = ""
 
     @property
@@ -147,18 +147,18 @@ def tune(
     seconds: float,
     notify: Callable[[Trial | None], None] = lambda trial: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> TuningResult:
     """Find the best policy of a specialisation in a number of seconds.
 
     The first candidates are built while the bench is made. `notify` is called with what became of each, and
     with None several times a second.
     """
-    tunable = spec.kind._family.tunable
+    tunable = spec.algorithm_class._family.tunable
     default = tunable.of(spec)
     end = clock() + seconds
     search_end = end - min(_CONFIRMING_SECONDS, _CONFIRMING * seconds)
-    search = Search([*tunable.policies(spec)], tunable.space(spec), default)
-    outcome = Outcome(spec, default)
+    search = PolicySearch([*tunable.policies(spec)], tunable.space(spec), default)
+    outcome = TuningResult(spec, default)
 
     def note(trial: Trial) -> None:
         outcome.trials.append(trial)
@@ -192,12 +192,12 @@ def _tried(bench: Bench, policy: Policy, error: str) -> Trial:
         return Trial(policy, None, str(failed))
 
 
-def _cost(turns: Sequence[Turns]) -> float:
+def _cost(turns: Sequence[TurnTimes]) -> float:
     """Return the mean of the logarithms of the ratios."""
     return statistics.fmean(math.log(each.ratio) for each in turns)
 
 
-def _confirmed(outcome: Outcome, bench: Bench, end: float, clock: Callable[[], float]) -> Outcome:
+def _confirmed(outcome: TuningResult, bench: Bench, end: float, clock: Callable[[], float]) -> TuningResult:
     """Measure the best candidates for longer, and return what came of it."""
     working = sorted(
         (each for each in outcome.trials if each.ratio is not None), key=lambda each: each.ratio or 0
@@ -205,7 +205,7 @@ def _confirmed(outcome: Outcome, bench: Bench, end: float, clock: Callable[[], f
     if not working:
         count = len(outcome.trials)
         return replace(outcome, why=f"none of {count} policies works" if count else "no time for any policy")
-    tested: list[tuple[Policy, list[Turns]]] = []
+    tested: list[tuple[Policy, list[TurnTimes]]] = []
     for trial in [each for each in working if (each.ratio or 1) < 1][:FINALISTS]:
         if tested and clock() > end:
             break
@@ -223,7 +223,7 @@ def _confirmed(outcome: Outcome, bench: Bench, end: float, clock: Callable[[], f
     return replace(outcome, turns=turns, why=f"{write(policy)} {_objection(turns)}")
 
 
-def _objection(turns: Sequence[Turns]) -> str:
+def _objection(turns: Sequence[TurnTimes]) -> str:
     """Return why a policy does not take the default's place; empty if it does."""
     for each in turns:
         if each.ratio > 1 + each.least:

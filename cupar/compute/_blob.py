@@ -127,7 +127,7 @@ def _kernels(spec: Specialisation) -> Any:
     """Return what the kernels are made of, as a digest; for the CPU, the versions of what made them."""
     if spec.is_cpu:
         return toolchain.cpu_versions()
-    return headers.digest(spec.kind._family.source_of(spec))
+    return headers.digest(spec.algorithm_class._family.source_of(spec))
 
 
 def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algorithm:

@@ -84,8 +84,10 @@ class _NoAddress(int):
         raise RuntimeError(_NO_ARRAY)
 
 
-def _view(proxy: ProxyArray) -> arrays.View:
-    return arrays.View(_NoAddress(), 2**62, proxy.dtype, True, True)  # large enough for any call to get there
+def _view(proxy: ProxyArray) -> arrays.ArrayView:
+    return arrays.ArrayView(
+        _NoAddress(), 2**62, proxy.dtype, True, True
+    )  # large enough for any call to get there
 
 
 arrays.register(ProxyArray, _view, anywhere=True)

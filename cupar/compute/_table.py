@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from .._base.generated import fill
 
 
-class Row(NamedTuple):
+class InterfaceRow(NamedTuple):
     """An algorithm.
 
     The parameters of the one call that cupar's factory takes are in its order, and so are those that its
@@ -24,87 +24,87 @@ class Row(NamedTuple):
 
 
 TABLE: Final = {
-    "binary_transform": Row(
+    "binary_transform": InterfaceRow(
         "d_in1, d_in2, d_out, op, num_items",
         "A transform of two arrays",
         "Apply `op` to each of `num_items` pairs",
     ),
-    "exclusive_scan": Row(
+    "exclusive_scan": InterfaceRow(
         "d_in, d_out, op, init_value, num_items",
         "An exclusive scan",
         "Scan `num_items` items, item i of the result from those before it",
         names=(("h_init", "init_value"),),
     ),
-    "histogram_even": Row(
+    "histogram_even": InterfaceRow(
         "d_samples, d_histogram, num_output_levels, lower_level, upper_level, num_samples",
         "A histogram with bins of equal width",
         "Count `num_samples` samples in ``num_output_levels - 1`` bins",
         make="d_samples, d_histogram, h_num_output_levels, h_lower_level, h_upper_level, num_samples",
     ),
-    "inclusive_scan": Row(
+    "inclusive_scan": InterfaceRow(
         "d_in, d_out, op, init_value=None, num_items",
         "An inclusive scan",
         "Scan `num_items` items, item i of the result from it and those before",
         names=(("h_init", "init_value"),),
     ),
-    "lower_bound": Row(
+    "lower_bound": InterfaceRow(
         "d_data, num_items, d_values, num_values, d_out, comp=None",
         "A search for the first place where each value can be inserted",
         "Find the first place where each value can be inserted",
     ),
-    "merge_sort": Row(
+    "merge_sort": InterfaceRow(
         "d_in_keys, d_in_values=None, d_out_keys, d_out_values=None, num_items, op",
         "A stable sort by a comparison",
         "Sort `num_items` keys by a comparison, with their values if there are any",
         names=(("d_in_items", "d_in_values"), ("d_out_items", "d_out_values")),
     ),
-    "radix_sort": Row(
+    "radix_sort": InterfaceRow(
         "d_in_keys, d_out_keys, d_in_values=None, d_out_values=None, num_items, order, "
         "begin_bit=None, end_bit=None",
         "A stable sort of numbers by their bits",
         "Sort `num_items` keys by their bits, with their values if there are any",
         make="d_in_keys, d_out_keys, d_in_values, d_out_values, order",
     ),
-    "reduce_into": Row(
+    "reduce_into": InterfaceRow(
         "d_in, d_out, num_items, op, h_init=None",
         "A reduction",
         "Reduce `num_items` items into ``d_out[0]``",
         notes="Beside those that are named it takes ``compute_capability=`` and ``determinism=``. Where "
         "there is nothing\n    quicker for `Determinism.NOT_GUARANTEED`, results are the same in every run.",
     ),
-    "segmented_reduce": Row(
+    "segmented_reduce": InterfaceRow(
         "d_in, d_out, num_segments, start_offsets_in, end_offsets_in, op, h_init, max_segment_size=None",
         "A segmented reduction",
         "Reduce each of `num_segments` segments",
     ),
-    "segmented_sort": Row(
+    "segmented_sort": InterfaceRow(
         "d_in_keys, d_out_keys=None, d_in_values=None, d_out_values=None, num_items, num_segments, "
         "start_offsets_in, end_offsets_in, order",
         "A sort of segments, each by itself",
         "Sort the keys of each segment, with their values if there are any",
     ),
-    "select": Row(
+    "select": InterfaceRow(
         "d_in, d_out, d_num_selected_out, cond, num_items",
         "A selection",
         "Select from `num_items` items those for which `cond` holds",
     ),
-    "three_way_partition": Row(
+    "three_way_partition": InterfaceRow(
         "d_in, d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out, "
         "select_first_part_op, select_second_part_op, num_items",
         "A partition into three arrays",
         "Partition `num_items` items into three arrays",
     ),
-    "unary_transform": Row(
+    "unary_transform": InterfaceRow(
         "d_in, d_out, op, num_items",
         "A transform of one array",
         "Apply `op` to each of `num_items` items",
     ),
-    "unique_by_key": Row(
+    "unique_by_key": InterfaceRow(
         "d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, op, num_items",
         "A selection of the first of each run of equal keys",
         "Select the first of each run among `num_items` keys, with its item",
     ),
-    "upper_bound": Row(
+    "upper_bound": InterfaceRow(
         "d_data, num_items, d_values, num_values, d_out, comp=None",
         "A search for the last place where each value can be inserted",
         "Find the last place where each value can be inserted",

@@ -31,7 +31,7 @@ from cupar._compile import key as _key
 from cupar._device import driver
 from cupar._fingerprint import frozen as _frozen
 from cupar._fingerprint import names, values, walk
-from cupar._obtain import call_sites, obtain, produce
+from cupar._obtain import factory_cache, obtain, produce
 
 CC = 90
 ZERO = np.zeros(1, np.float32)
@@ -55,7 +55,7 @@ def nothing_is_recorded(monkeypatch):
     monkeypatch.setattr(obtain, "observer", None)
     monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setenv("CUPAR_TUNED", "0")  # a GPU that a test pretends is of no kind of card
-    call_sites.forget()
+    factory_cache.forget()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ class Pending:
 
 
 def being_built(spec, device, wait=True, tier="", used_on=None):
-    return spec.kind(Pending(spec), spec.states)
+    return spec.algorithm_class(Pending(spec), spec.states)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_what_is_asked_comes_back(ask, nothing_is_built, tmp_path):
     assert (request.algorithm, request.key, request.cc) == (spec.algorithm, key(answer), spec.cc)
     assert not request.skipped
     again = request.load()
-    assert again.kind is type(answer)
+    assert again.algorithm_class is type(answer)
     assert key(again) == key(answer)
     # What is asked for again is found by the same question in memory, too.
     assert again.without_user() == spec.without_user()
@@ -852,7 +852,7 @@ NOTHING_IS_BUILT = """
         def __init__(self, spec):
             self.spec = spec
 
-    _factory.answer = lambda spec, *others, **named: spec.kind(Pending(spec), spec.states)
+    _factory.answer = lambda spec, *others, **named: spec.algorithm_class(Pending(spec), spec.states)
 """
 
 MANY = """

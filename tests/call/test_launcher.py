@@ -9,9 +9,9 @@ import pytest
 from cupar._device import driver
 from cupar._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from cupar._kernels.family import Launch, Shape, Storage, Value, i32, u64
-from cupar._launch.chain import Chain, Values, executable_of
+from cupar._launch.chain import Chain, Layouts, executable_of
 
-VALUES = Values({"d_in": (0, 8), "it": (16, 8), "op": (12, 4), "init": (4, 4)})
+VALUES = Layouts({"d_in": (0, 8), "it": (16, 8), "op": (12, 4), "init": (4, 4)})
 ITERATOR, STATE, INIT = bytes(range(16)), b"state of op.", struct.pack("f", 2.5)
 BOUND = (1000, 0x7000, ITERATOR, STATE, INIT)
 FIRST = Launch(

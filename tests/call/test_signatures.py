@@ -6,7 +6,7 @@ import typing
 import pytest
 
 import cupar
-from cupar._base import given
+from cupar._base import annotations
 from cupar._launch.arguments import completed, signature, two_phases
 from cupar._launch.double_buffer import DoubleBuffer, buffers
 from cupar.search import BinarySearch
@@ -26,7 +26,7 @@ def test_a_call_takes_the_storage_in_front_of_what_run_takes(cls):
     assert (own.name, storage.name, storage.default) == ("self", "temp_storage", inspect.Parameter.empty)
     assert rest == list(run.parameters.values())[1:]
     assert (call.return_annotation, run.return_annotation) == ("int", "None")
-    assert typing.get_type_hints(cls.__call__, localns=vars(given))["return"] is int
+    assert typing.get_type_hints(cls.__call__, localns=vars(annotations))["return"] is int
     assert "temp_storage : None or device array" in inspect.getdoc(cls.__call__)
     assert cls.__call__.__qualname__ == f"{cls.__name__}.__call__"
 

@@ -27,7 +27,11 @@ def gpu(monkeypatch, empty_cache):
 @pytest.fixture
 def quick(gpu, monkeypatch):
     """Candidates are few, and all but one are slower than the default."""
-    few = [policies.Tiles(128, 32, 4), policies.Tiles(512, 64, 4), policies.Tiles(1024, 16, 4)]
+    few = [
+        policies.TransformPolicy(128, 32, 4),
+        policies.TransformPolicy(512, 64, 4),
+        policies.TransformPolicy(1024, 16, 4),
+    ]
     monkeypatch.setattr(type(cupar.UnaryTransform._family.tunable), "policies", lambda self, spec: iter(few))
     from cupar._tune.measure import GPU
 

@@ -213,7 +213,7 @@ def test_torch_tensors():
             self.is_neg, self.is_contiguous = lambda: neg, lambda: True
             self.data_ptr, self.numel = lambda: 64, lambda: 3
 
-    assert arrays.view("x", Tensor()) == arrays.View(64, 3, BF16, True, True)
+    assert arrays.view("x", Tensor()) == arrays.ArrayView(64, 3, BF16, True, True)
     with pytest.raises(ValueError, match=r"^x: .*resolve_neg"):
         arrays.view("x", Tensor(neg=True))
 

@@ -134,7 +134,11 @@ def test_all_that_is_compiled_is_in_the_key(specialise, monkeypatch):
         patch.setattr(cpp, "_PREAMBLE", "// another")  # what all sources begin with
         assert template(spec) != before
     with monkeypatch.context() as patch:  # such as another policy
-        patch.setattr(spec.kind, "_family", replace(spec.kind._family, traits=lambda spec: "// another"))
+        patch.setattr(
+            spec.algorithm_class,
+            "_family",
+            replace(spec.algorithm_class._family, traits=lambda spec: "// another"),
+        )
         assert template(spec) != before
     with monkeypatch.context() as patch:
         patch.setattr(headers, "digest", lambda family: "another")  # the family's own file

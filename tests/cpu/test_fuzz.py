@@ -26,4 +26,4 @@ def test_random_calls(monkeypatch):
     with cupar.device("cpu"):
         player.play(SECONDS)
         player.together()
-    assert set(ALGORITHMS) == set(schedules.EXECUTION_PLANS) and all(player.played.values())
+    assert set(ALGORITHMS) == set(schedules.PHASE_SPECS) and all(player.played.values())

@@ -118,7 +118,7 @@ def test_an_interrupt_of_a_build_ends_it_at_the_next_step(empty_cache, monkeypat
 
     before = {*threading.enumerate()}
     with pytest.raises(KeyboardInterrupt):
-        threads.apart(work)
+        threads.off_main_thread(work)
     (thread,) = {*threading.enumerate()} - before
     went_on.set()
     thread.join()
@@ -128,15 +128,16 @@ def test_an_interrupt_of_a_build_ends_it_at_the_next_step(empty_cache, monkeypat
 def test_a_module_that_is_imported_builds_in_its_own_thread(tmp_path, monkeypatch):
     """Another one, which imports the module, too, would wait for this one for ever."""
     (tmp_path / "building.py").write_text(
-        "import threading\nfrom cupar._jobs.threads import apart\nthread = apart(threading.get_ident)\n"
+        "import threading\nfrom cupar._jobs import threads\n"
+        "thread = threads.off_main_thread(threading.get_ident)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     import building
 
     assert building.thread == threading.get_ident()
-    from cupar._jobs.threads import apart
+    from cupar._jobs.threads import off_main_thread
 
-    assert apart(threading.get_ident) != threading.get_ident()
+    assert off_main_thread(threading.get_ident) != threading.get_ident()
 
 
 # --- Forks -----------------------------------------------------------------------------------------------
@@ -241,13 +242,15 @@ atexit.register(lambda: [left.set(), *(each.join() for each in threading.enumera
 """
 CAUGHT = """
 try:
-    threads.apart(work)
+    threads.off_main_thread(work)
 except KeyboardInterrupt:
     pass
 """
 
 
-@pytest.mark.parametrize("interrupted", ["threads.apart(work)", CAUGHT], ids=["not caught", "caught"])
+@pytest.mark.parametrize(
+    "interrupted", ["threads.off_main_thread(work)", CAUGHT], ids=["not caught", "caught"]
+)
 def test_a_process_dies_by_the_interrupt_that_ends_it(interrupted):
     """Whatever its threads execute meanwhile: or a shell would begin the next command."""
     program = INTERRUPTED.format(interrupted=interrupted)

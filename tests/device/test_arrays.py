@@ -44,7 +44,7 @@ def test_no_strides_means_contiguous():
 
 def test_address_dtype_and_access():
     found = _arrays.view("x", Device(typestr="<f2", shape=(2, 3), data=(4096, True), version=3, strides=None))
-    assert found[:-1] == _arrays.View(4096, 6, np.dtype("f2"), True, False)[:-1]
+    assert found[:-1] == _arrays.ArrayView(4096, 6, np.dtype("f2"), True, False)[:-1]
 
 
 def test_null_pointer_of_an_empty_array():
@@ -83,7 +83,7 @@ class Tensor:
 
 
 def test_torch_tensors():
-    assert _arrays.view("x", Tensor()) == _arrays.View(64, 3, np.dtype("c8"), True, True)
+    assert _arrays.view("x", Tensor()) == _arrays.ArrayView(64, 3, np.dtype("c8"), True, True)
     assert _arrays.view("x", Tensor(dtype="torch.bool")).dtype == np.dtype(bool)
     for lazy in (Tensor(conj=True), Tensor(neg=True), Tensor(neg=True, dtype="torch.float32")):
         with pytest.raises(ValueError, match=r"^x: .*resolve_conj"):

@@ -107,6 +107,6 @@ class ClearedByOthers(dict):
 
 def test_uses_of_streams_that_another_thread_clears(monkeypatch):
     monkeypatch.setattr(driver, "_parts", {})
-    context().part(storage.Memory).uses = ClearedByOthers()
+    context().part(storage.ContextMemory).uses = ClearedByOthers()
     for _ in range(10):
-        assert context().part(storage.Memory).workspace(7, 7) is None
+        assert context().part(storage.ContextMemory).workspace(7, 7) is None

@@ -201,7 +201,7 @@ def test_what_is_gone_is_not_asked(gpu):
     del found
     cupar.cache.clear(disk=False)
     gc.collect()
-    kept = context().part(storage.Memory)
+    kept = context().part(storage.ContextMemory)
     assert not kept.calls._found and not kept.graphs._found
     assert "executable" not in gpu.left
     cupar.release_memory()

@@ -106,7 +106,9 @@ def library(monkeypatch):
 def used(stream, nbytes=MIB, place=None):
     """Return the workspace of a stream that was used a few times."""
     for _ in range(storage._USES_BEFORE_ONE_IS_KEPT + 1):
-        found = (place or context()).part(storage.Memory).workspace(stream, driver.stream_number(stream))
+        found = (
+            (place or context()).part(storage.ContextMemory).workspace(stream, driver.stream_number(stream))
+        )
     if found is not None and nbytes > found.nbytes:
         assert found.grow(nbytes)
     return found
@@ -116,7 +118,7 @@ def used(stream, nbytes=MIB, place=None):
 
 
 def test_all_is_given_back(library):
-    default = context().part(storage.Memory).default
+    default = context().part(storage.ContextMemory).default
     default.grow(MIB)
     one = used(7)
     address = storage.allocate(MIB, 7)
@@ -218,7 +220,7 @@ def test_another_library_may_allocate(library):
         assert not alive
         assert not library.memory
         mine = used(7, 4096)
-        state.memory, state.number, state.nbytes = context().part(storage.Memory), 70, 4096
+        state.memory, state.number, state.nbytes = context().part(storage.ContextMemory), 70, 4096
         Algorithm._run(algorithm, 7, ())  # which takes no time
         assert enqueued[1:] == [(mine.address, 7, 0)]
     finally:
@@ -237,7 +239,7 @@ def test_streams_that_are_gone_do_not_add_up(library):
     assert sum(library.memory.values()) == storage._MOST_BYTES
     assert not library.frees  # for what they ran may run still
     assert len(storage.memory().workspaces) <= 2
-    default = context().part(storage.Memory).default
+    default = context().part(storage.ContextMemory).default
     assert default.grow(MIB)  # whose stream is always there
     cupar.release_memory()
     assert not library.memory
@@ -259,14 +261,14 @@ def test_a_workspace_of_too_many_bytes_stays_as_it_is(library):
 
 def test_contexts_share_nothing(library, monkeypatch):
     one, other = context(), context(number=5)
-    first = one.part(storage.Memory).default
-    assert one.part(storage.Memory).default is first
-    assert other.part(storage.Memory).default is not first
+    first = one.part(storage.ContextMemory).default
+    assert one.part(storage.ContextMemory).default is first
+    assert other.part(storage.ContextMemory).default is not first
     kept = storage.allocate(1, 0)
     storage.retire(kept, 1)
     pretend(monkeypatch, other)
     storage.allocate(1, 0)
-    assert [each.part(storage.Memory).pool().value for each in (one, other)] == [POOL, DEFAULT_POOL]
+    assert [each.part(storage.ContextMemory).pool().value for each in (one, other)] == [POOL, DEFAULT_POOL]
     library.frees.clear()
     cupar.release_memory()  # of this one alone
     assert kept in library.memory

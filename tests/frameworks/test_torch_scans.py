@@ -204,7 +204,7 @@ def branches(a, b):
 )
 def test_traced_derivatives(function):
     """They are differences of the function, wherever that branches."""
-    left, right = (tracing.Number(("argument", each)) for each in "lr")
+    left, right = (tracing.TracedNumber(("argument", each)) for each in "lr")
     value = tracing.trace(function, left, right)
     traced = [value, *(tracing.derivative(value, each) for each in "lr")]
     names = {name: getattr(math, name) for name in tracing.DERIVATIVES}
@@ -233,7 +233,7 @@ def test_traced_derivatives(function):
 )
 def test_what_cannot_be_traced(function, said):
     with pytest.raises(tracing.UntraceableError, match=said):
-        tracing.trace(function, *(tracing.Number(("argument", each)) for each in "lr"))
+        tracing.trace(function, *(tracing.TracedNumber(("argument", each)) for each in "lr"))
 
 
 def test_errors():

@@ -438,7 +438,7 @@ def named(what):
 
 def main():
     # All kernels, however few items there are.
-    policies.SCAN_STAGED_BYTES = policies.Table()
+    policies.SCAN_STAGED_BYTES = policies.PolicyTable()
     plans_of_top_k._LEAST_GROUPED = 1
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")

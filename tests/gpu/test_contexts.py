@@ -93,7 +93,7 @@ def test_two_contexts_in_turns(total):
                     bound.close()
                 assert other_out.get()[0] == 2 * EXPECTED + k
             assert out.get()[0] == EXPECTED + k
-        places = [each.part(storage.Memory).default for each in (primary, second)]
+        places = [each.part(storage.ContextMemory).default for each in (primary, second)]
         assert places[0].address != places[1].address
         assert min(place.nbytes for place in places) > 0
         with current(context):

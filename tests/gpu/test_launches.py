@@ -138,10 +138,14 @@ def test_workspaces_grow_and_are_one_for_a_stream():
     cp.cuda.Device().synchronize()
     assert [out.get()[0] for out in outs] == [n * (n - 1) // 2 for n in sizes]
     context = driver.current_context()
-    kept = context.part(_storage.Memory).workspace(streams[0].ptr, driver.stream_number(streams[0].ptr))
+    kept = context.part(_storage.ContextMemory).workspace(
+        streams[0].ptr, driver.stream_number(streams[0].ptr)
+    )
     assert (
         kept
-        is context.part(_storage.Memory).workspace(streams[0].ptr, driver.stream_number(streams[0].ptr))
+        is context.part(_storage.ContextMemory).workspace(
+            streams[0].ptr, driver.stream_number(streams[0].ptr)
+        )
         is not None
     )
     assert kept.nbytes > 0

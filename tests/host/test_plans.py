@@ -25,13 +25,13 @@ from cupar._kernels import (
     top_k,
     transform,
 )
-from cupar._kernels.columns import Columns
+from cupar._kernels.columns import ColumnsProblem
 from cupar._kernels.family import Properties
-from cupar._kernels.merge import Ranges
-from cupar._kernels.radix_sort import Bits
-from cupar._kernels.segmented_sort import Sorted
-from cupar._kernels.segments import Segments
-from cupar._kernels.top_k import Top
+from cupar._kernels.merge import MergeProblem
+from cupar._kernels.radix_sort import RadixSortProblem
+from cupar._kernels.segmented_sort import SegmentedSortProblem
+from cupar._kernels.segments import SegmentsProblem
+from cupar._kernels.top_k import TopKProblem
 
 numba = pytest.importorskip("numba")
 plans = pytest.importorskip("cupar._host.plans")
@@ -211,11 +211,11 @@ words = st.integers(-(2**62), 2**62)
 
 
 def levels(bins, lower, width, num_samples):
-    return histogram.Problem(bins, lower, lower + width, num_samples)
+    return histogram.HistogramProblem(bins, lower, lower + width, num_samples)
 
 
 def shaped(outer, length, inner):
-    return Columns(length, inner, outer * inner, outer * inner * length)
+    return ColumnsProblem(length, inner, outer * inner, outer * inner * length)
 
 
 bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
@@ -223,13 +223,18 @@ bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
 PROBLEMS = {
     "search": (st.tuples(counts, counts), [(n, m) for n in SIZES for m in SIZES]),
     "ranges": (
-        st.builds(lambda n, m: Ranges(n, m, n + m), counts, counts),
-        [Ranges(n, m, n + m) for n in SIZES for m in SIZES],
+        st.builds(lambda n, m: MergeProblem(n, m, n + m), counts, counts),
+        [MergeProblem(n, m, n + m) for n in SIZES for m in SIZES],
     ),
     "radix": (
-        st.builds(lambda n, bits, again: Bits(n, min(bits), max(bits), again), counts, bits, st.booleans()),
+        st.builds(
+            lambda n, bits, again: RadixSortProblem(n, min(bits), max(bits), again),
+            counts,
+            bits,
+            st.booleans(),
+        ),
         [
-            Bits(n, *each, again)
+            RadixSortProblem(n, *each, again)
             for n in SIZES
             for each in [(0, 32), (3, 17), (5, 5)]
             for again in (False, True)
@@ -250,17 +255,22 @@ PROBLEMS = {
         [levels(bins, -1.5, 1e9, n) for bins in (1, 300, 10**5) for n in SIZES],
     ),
     "sort": (
-        st.builds(Sorted, counts, counts, st.one_of(st.just(0), small)),
-        [Sorted(n, m, size) for n in SIZES for m in SIZES for size in (0, 1, 20, 600, 9000, 10**5)],
+        st.builds(SegmentedSortProblem, counts, counts, st.one_of(st.just(0), small)),
+        [
+            SegmentedSortProblem(n, m, size)
+            for n in SIZES
+            for m in SIZES
+            for size in (0, 1, 20, 600, 9000, 10**5)
+        ],
     ),
     "top-k": (
         st.builds(
-            Top,
+            TopKProblem,
             *(counts, counts, st.one_of(st.just(0), small), st.one_of(small, st.integers(0, 3000))),
             outputs=st.just(0),
         ),
         [
-            Top(n, m, size, k)
+            TopKProblem(n, m, size, k)
             for n in SIZES
             for m in SIZES
             for size in (0, 1, 300, 5000, 10**5, 10**8)
@@ -272,8 +282,8 @@ PROBLEMS = {
         [shaped(m, n, k) for m in (0, 1, 5000) for n in (0, 1, 900, 10**6) for k in (0, 1, 3, 40, 4000)],
     ),
     "segmented": (
-        st.builds(Segments, counts, counts, small, counts),
-        [Segments(n, m, most, 0) for n in SIZES for m in SIZES for most in (0, 10, 10**6)],
+        st.builds(SegmentsProblem, counts, counts, small, counts),
+        [SegmentsProblem(n, m, most, 0) for n in SIZES for m in SIZES for most in (0, 10, 10**6)],
     ),
 }
 

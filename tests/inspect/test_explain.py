@@ -481,7 +481,7 @@ def test_kernels_for_any_operator_are_told_at_debug(empty_cache, caplog):
     )
     from cupar._inspect import log
 
-    log.template("0" * 64, _cache.Found("0" * 64, entry, "disk", 0.001, "/somewhere"))
+    log.template("0" * 64, _cache.FetchedEntry("0" * 64, entry, "disk", 0.001, "/somewhere"))
     assert lines(caplog, logging.DEBUG)[0].startswith("found kernels of reduce_into for sm_90 in 0.0010 s")
 
 

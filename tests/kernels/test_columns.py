@@ -5,7 +5,7 @@ import pytest
 from support.plans import planned
 
 import cupar
-from cupar._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, Columns
+from cupar._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, ColumnsProblem
 
 SMS = 132
 DEVICE = dict(sms=SMS, shared_memory=232448)
@@ -25,7 +25,7 @@ SHAPES = [
 
 
 def shaped(outer, length, inner):
-    return Columns(length, inner, outer * inner, outer * length * inner)
+    return ColumnsProblem(length, inner, outer * inner, outer * length * inner)
 
 
 def scan_of(shape, facts=SCANS):

@@ -14,7 +14,7 @@ from cupar._kernels import histogram, policies
 
 CC, SMS, SHARED_MEMORY = 90, 132, 232_448
 WORD = 2**64
-Problem = namedtuple("Problem", "num_bins lower upper num_samples")
+HistogramProblem = namedtuple("HistogramProblem", "num_bins lower upper num_samples")
 
 
 def facts(dtype, levels="i8", vector_items=None):
@@ -36,7 +36,9 @@ def facts(dtype, levels="i8", vector_items=None):
 
 
 def planned(dtype, bins, n, lower=0, upper=2**20, **given):
-    found = plans.planned(histogram.HISTOGRAM, *facts(dtype, **given))(Problem(bins, lower, upper, n))
+    found = plans.planned(histogram.HISTOGRAM, *facts(dtype, **given))(
+        HistogramProblem(bins, lower, upper, n)
+    )
     levels = histogram._FLOATS if given.get("levels") == "f8" else histogram._INTEGERS
     names = ("n", "grid", "zero_grid", "shared", "width", "step", *(each.name for each in levels))
     return found.shape, dict(zip(names, found.numbers, strict=True))

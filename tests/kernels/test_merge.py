@@ -8,7 +8,7 @@ from support.plans import Plan, planned
 import cupar
 from cupar import OpKind
 from cupar._kernels.image import properties_of
-from cupar._kernels.merge import MERGE, Ranges
+from cupar._kernels.merge import MERGE, MergeProblem
 
 CC = 90
 TILE = 512 * 15
@@ -18,7 +18,7 @@ plan = planned(MERGE, FACTS, lambda *_: 1)
 
 
 def ranges(count1, count2):
-    return Ranges(count1, count2, count1 + count2)
+    return MergeProblem(count1, count2, count1 + count2)
 
 
 @pytest.mark.parametrize("n", [1, 2, TILE - 1, TILE])

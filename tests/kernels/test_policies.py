@@ -12,12 +12,12 @@ from support.plans import planned
 import cupar
 from cupar._kernels import policies
 from cupar._kernels.image import Image
-from cupar._kernels.policies import EVERY, Measured, Staged, Table
+from cupar._kernels.policies import EVERY, MeasuredPolicies, PolicyTable, StagedScanPolicy
 from cupar._kernels.scan import SCAN
 from cupar._obtain import obtain
 
 CARDS = (70, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
-TABLES = {name: each for name, each in vars(policies).items() if isinstance(each, Table)}
+TABLES = {name: each for name, each in vars(policies).items() if isinstance(each, PolicyTable)}
 
 
 # --- Tables ----------------------------------------------------------------------------------------------
@@ -25,7 +25,9 @@ TABLES = {name: each for name, each in vars(policies).items() if isinstance(each
 
 def chosen(*rows, scope=(4,)):
     """Return by card which row of a table it gets: policies here say which capability they are of."""
-    table = Table(Measured("A GPU", "2026-01-01", "a problem", {(cc, *of): cc for cc, *of in rows}))
+    table = PolicyTable(
+        MeasuredPolicies("A GPU", "2026-01-01", "a problem", {(cc, *of): cc for cc, *of in rows})
+    )
     found = {cc: table.find(cc, *scope) for cc in CARDS}
     return {cc: row for cc, row in found.items() if row is not None}
 
@@ -97,7 +99,7 @@ def ways(spec):
         of_card = replace(spec, cc=cc)
         if SCAN.source_of(of_card) == "scan/scan_staged.cuh":
             values = dict(re.findall(r"staged_(\w+) = (\d+)", SCAN.traits(of_card)))
-            found[cc] = Staged(*(int(values[name]) for name in Staged._fields))
+            found[cc] = StagedScanPolicy(*(int(values[name]) for name in StagedScanPolicy._fields))
         elif SCAN.source_of(of_card) == "scan/scan_fast.cuh":
             found[cc] = "CUB"
     return found
@@ -113,7 +115,7 @@ def test_which_policy_a_scan_has_on_which_card():
     assert ways(asked("?", op=cupar.OpKind.LOGICAL_OR)) == {90: policies.SCAN.get(90, 1), **CUBS}
     assert ways(asked("c16")) == {90: policies.SCAN.get(90, 16), **CUBS}
     tuned = asked("f4").with_policy("warps=4 nbytes=16384 slots=5")
-    assert ways(tuned) == dict.fromkeys((90, *CUBS), Staged(4, 16384, 5))
+    assert ways(tuned) == dict.fromkeys((90, *CUBS), StagedScanPolicy(4, 16384, 5))
 
 
 def test_scans_of_tuples_of_arrays_have_the_policy_of_all_their_bytes():

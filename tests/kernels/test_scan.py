@@ -6,7 +6,7 @@ from support.disassembly import spills_or_calls
 from support.plans import planned
 
 import cupar
-from cupar._functions.axes import Layout
+from cupar._functions.axes import AxisLayout
 from cupar._functions.recurrences import gradient_scan
 from cupar._kernels import policies
 from cupar._kernels.family import aligned
@@ -104,7 +104,7 @@ def test_the_properties_are_those_of_the_code():
 
 def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
     f4 = np.dtype("f4")
-    items, written, op = gradient_scan(f4, f4, f4, f4, f4, Layout(1, 16, 1), False)
+    items, written, op = gradient_scan(f4, f4, f4, f4, f4, AxisLayout(1, 16, 1), False)
     scan = cupar.inclusive_scan(items, written, op, None, cc=90)
     facts = Image.loads(scan._code._blob).properties
     assert (facts["arrays"], facts["item"]) == (3, 12) and facts["ahead_tile"] > 0

@@ -8,7 +8,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
-from cupar._kernels.segmented_sort import Sorted
+from cupar._kernels.segmented_sort import SegmentedSortProblem
 
 SMS, RUNNING = 132, 2
 THREADS, ITEMS = 512, 8
@@ -47,13 +47,13 @@ def by_rows(specified):
 
 @pytest.mark.parametrize("problem", [(0, 0, 0), (0, 5, 0), (9, 0, 0), (0, 3, 0)])
 def test_nothing_to_sort(problem):
-    assert planner()(Sorted(*problem)) == ("", 0, ())
+    assert planner()(SegmentedSortProblem(*problem)) == ("", 0, ())
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 16, 17, 100, 2048, 2049, TILE])
 @pytest.mark.parametrize("n", [1, 3, 2**20 + 1, 2**34 - 1])
 def test_short_rows_are_one_kernel_and_the_least_team_that_is_large_enough(length, n, by_rows):
-    plan = planner()(Sorted(n * length, n, length))
+    plan = planner()(SegmentedSortProblem(n * length, n, length))
     names, grids, numbers = launches(by_rows, plan)
     assert (names, plan.nbytes, numbers["n"], numbers["size"]) == (["teams"], 0, n, length)
     team = 1 << numbers["team"]
@@ -64,7 +64,7 @@ def test_short_rows_are_one_kernel_and_the_least_team_that_is_large_enough(lengt
 @pytest.mark.parametrize("length", [TILE + 1, 2 * TILE, 5 * TILE, 2**28, 2**31 + 1])
 def test_one_kernel_has_all_levels_of_long_rows(length, by_rows):
     n = 3
-    plan = planner()(Sorted(n * length, n, length))
+    plan = planner()(SegmentedSortProblem(n * length, n, length))
     names, grids, numbers = launches(by_rows, plan)
     assert names == ["init", "tiles", "teams", "levels"]
     assert numbers["most_segments"] == n
@@ -79,7 +79,7 @@ def test_one_kernel_has_all_levels_of_long_rows(length, by_rows):
 @pytest.mark.parametrize("items", [1, 8, 9, 300, TILE, TILE + 1, 10**6 + 3, 2**28, 2**33 + 1])
 @pytest.mark.parametrize("n", [1, 7, 10**5, 2**32 - 1])
 def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
-    plan = planner()(Sorted(items, n, 0))
+    plan = planner()(SegmentedSortProblem(items, n, 0))
     names, grids, numbers = launches(by_offsets, plan)
     long = ["tiles", "teams", "levels"]
     assert names == ["init", "list", *(long if items > TILE else ["teams"])]
@@ -99,7 +99,7 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
 
 def test_large_keys_have_smaller_tiles():
     plan = planner(threads=32, items=1, key=1000)
-    assert plan(Sorted(32, 1, 32)).shape == "rows"
-    assert plan(Sorted(33, 1, 33)).shape == "long"
-    numbers = plan(Sorted(10**6, 9, 0)).numbers
-    assert len(numbers) == len(planner()(Sorted(10**6, 9, 0)).numbers)
+    assert plan(SegmentedSortProblem(32, 1, 32)).shape == "rows"
+    assert plan(SegmentedSortProblem(33, 1, 33)).shape == "long"
+    numbers = plan(SegmentedSortProblem(10**6, 9, 0)).numbers
+    assert len(numbers) == len(planner()(SegmentedSortProblem(10**6, 9, 0)).numbers)

@@ -5,7 +5,7 @@ import pytest
 from support.plans import planned
 
 import cupar
-from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
+from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, SegmentsProblem
 
 SMS, WARPS, CHUNK = 132, 8, 8192
 FACTS = dict(
@@ -30,13 +30,13 @@ def numbers(problem, plan=PLAN):
 
 
 def test_no_segments():
-    assert PLAN(Segments(0, 10, 10, 0)).shape == ""
+    assert PLAN(SegmentsProblem(0, 10, 10, 0)).shape == ""
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
-    shape, _, given = numbers(Segments(n, n * mean, 0, 0))
+    shape, _, given = numbers(SegmentsProblem(n, n * mean, 0, 0))
     batch, grid = 32 >> given["log_lanes"], given["grid"]
     assert batch in (1, 2, 4, 8, 16, 32)
     assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
@@ -50,43 +50,46 @@ def test_each_segment_is_one_warps(n, mean):
 def test_rows_are_staged_if_each_lane_has_one():
     plan = planner(batch_bytes=2048, staged_lanes=1)
     for size, log_lanes, staged in ((4, 0, True), (16, 0, True), (17, 1, False), (512, 5, False)):
-        given = numbers(Segments(2**20, 2**20 * size, size, 0), plan)[2]
+        given = numbers(SegmentsProblem(2**20, 2**20 * size, size, 0), plan)[2]
         assert (given["log_lanes"], given["shared"] > 0) == (log_lanes, staged)
 
 
 def test_what_no_array_has_is_not_staged():
     for mean in (4, 64):
-        assert numbers(Segments(2**20, 0, mean, 0), planner(item_size=0, staged_lanes=0))[2]["shared"] == 0
+        assert (
+            numbers(SegmentsProblem(2**20, 0, mean, 0), planner(item_size=0, staged_lanes=0))[2]["shared"]
+            == 0
+        )
 
 
 def test_few_segments_have_a_warp_each():
-    assert numbers(Segments(100, 1600, 0, 0))[2]["log_lanes"] == 5
+    assert numbers(SegmentsProblem(100, 1600, 0, 0))[2]["log_lanes"] == 5
 
 
 def test_where_most_segments_are_long_they_are_queued_and_have_a_block_for_their_chunks():
-    shape, _, given = numbers(Segments(2**12, 2**28, 0, 0))
+    shape, _, given = numbers(SegmentsProblem(2**12, 2**28, 0, 0))
     assert shape == "long"
     assert given["grid"] == 2**12 / 256
     assert 2**28 / CHUNK / WARPS <= given["chunk_grid"] <= (2**28 / CHUNK + 2**12) / WARPS
-    shape, _, given = numbers(Segments(2**15, 2**28, 0, 0))
+    shape, _, given = numbers(SegmentsProblem(2**15, 2**28, 0, 0))
     assert shape == "any"
     assert given["chunk_grid"] == SMS * 8
 
 
 @pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
 def test_the_queue_of_long_segments_is_in_the_storage(n):
-    _, nbytes, given = numbers(Segments(n, 2**33, 0, 0))
+    _, nbytes, given = numbers(SegmentsProblem(n, 2**33, 0, 0))
     places = [0, *(given[each] for each in ("segments", "chunks", "partials")), nbytes]
     sizes = [8, 40 * given["most_segments"], 4 * given["most_chunks"], 4 * given["most_chunks"]]
     assert all(a % 256 == 0 and a + size <= b for a, size, b in zip(places, sizes, places[1:], strict=False))
     assert given["most_segments"] == min(n, 2**16)
 
 
-@pytest.mark.parametrize("problem", [Segments(1000, 0, CHUNK, 0), Segments(1000, CHUNK, 0, 0)])
+@pytest.mark.parametrize("problem", [SegmentsProblem(1000, 0, CHUNK, 0), SegmentsProblem(1000, CHUNK, 0, 0)])
 def test_where_no_segment_is_long_there_is_one_kernel(problem):
     shape, nbytes, _ = numbers(problem)
     assert (shape, nbytes) == ("short", 0)
-    assert PLAN(Segments(1000, 0, CHUNK + 1, 0)).shape == "any"
+    assert PLAN(SegmentsProblem(1000, 0, CHUNK + 1, 0)).shape == "any"
 
 
 def specification(specified, *offsets):

@@ -10,7 +10,7 @@ from support.plans import planned
 import cupar
 from cupar._kernels.image import Image, properties_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
-from cupar._kernels.segments import Segments
+from cupar._kernels.segments import SegmentsProblem
 
 SMS, WARPS, TILE, LONG, CHUNK = 132, 8, 512, 8192, 10240
 FACTS = dict(
@@ -47,18 +47,18 @@ def numbers(plan):
 
 
 def rows(n, size):
-    return OF_ROWS(Segments(n, n * size, size, n * size))
+    return OF_ROWS(SegmentsProblem(n, n * size, size, n * size))
 
 
 def test_nothing_to_do():
-    assert BY_OFFSETS(Segments(0, 10, 10, 0)).shape == ""
+    assert BY_OFFSETS(SegmentsProblem(0, 10, 10, 0)).shape == ""
     assert rows(0, 10).shape == rows(10, 0).shape == ""
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
-    plans = [BY_OFFSETS(Segments(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
+    plans = [BY_OFFSETS(SegmentsProblem(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
     for plan, most in zip(plans, (32, n), strict=False):
         given = numbers(plan)
         batch, grid = given["batch"], given["grid"]
@@ -75,14 +75,14 @@ def test_many_rows_of_a_warp_begin_with_a_vector():
 
 
 def test_few_segments_have_a_warp_each():
-    assert numbers(BY_OFFSETS(Segments(100, 1600, 0, 0)))["batch"] == 1
+    assert numbers(BY_OFFSETS(SegmentsProblem(100, 1600, 0, 0)))["batch"] == 1
     assert numbers(rows(100, 16))["batch"] == 1
 
 
 @pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
 @pytest.mark.parametrize("items", [0, 2**20, 2**33])
 def test_the_queue_of_long_segments_is_in_the_storage(n, items):
-    plan = BY_OFFSETS(Segments(n, items, 0, 0))
+    plan = BY_OFFSETS(SegmentsProblem(n, items, 0, 0))
     given = numbers(plan)
     segments, chunks = given["most_segments"], given["most_chunks"]
     places = [0, *(given[each] for each in PARTS), plan.nbytes]
@@ -100,7 +100,7 @@ def test_the_queue_of_long_segments_is_in_the_storage(n, items):
 @pytest.mark.parametrize("n", [1, 10, 5000])
 def test_the_queue_has_room_for_all_long_segments(n, size):
     """Of those that do not overlap: as many as the input has room for, whichever way they are aligned."""
-    for plan in (BY_OFFSETS(Segments(n, n * size, 0, 0)), rows(n, size)):
+    for plan in (BY_OFFSETS(SegmentsProblem(n, n * size, 0, 0)), rows(n, size)):
         if plan.shape == "short":
             assert size <= numbers(plan)["long_items"]
             continue
@@ -111,15 +111,15 @@ def test_the_queue_has_room_for_all_long_segments(n, size):
 
 
 def test_a_warp_queues_several_segments_where_most_are_long():
-    for plan in (BY_OFFSETS(Segments(2**15, 2**30, 0, 0)), rows(2**15, 2**15)):
+    for plan in (BY_OFFSETS(SegmentsProblem(2**15, 2**30, 0, 0)), rows(2**15, 2**15)):
         assert numbers(plan)["batch"] == 4
     assert numbers(rows(50, 2**15))["batch"] == 1
 
 
 def test_where_no_segment_is_long_there_is_one_kernel():
-    for problem in (Segments(5000, 0, LONG, 0), Segments(5000, LONG, 0, 0)):
+    for problem in (SegmentsProblem(5000, 0, LONG, 0), SegmentsProblem(5000, LONG, 0, 0)):
         assert BY_OFFSETS(problem)[:2] == ("short", 0)
-    assert BY_OFFSETS(Segments(5000, 0, LONG + 1, 0)).shape == "any"
+    assert BY_OFFSETS(SegmentsProblem(5000, 0, LONG + 1, 0)).shape == "any"
     assert rows(5000, LONG)[:2] == ("short", 0)
     assert rows(5000, LONG + 1).shape == "any"
     # Blocks take those of more than two tiles if there are few.
@@ -129,25 +129,29 @@ def test_where_no_segment_is_long_there_is_one_kernel():
 
 def test_rows_that_registers_hold_are_for_blocks():
     plan = planner(True, row_items=4, row_vectors=4, **STAGED)
-    found = [plan(Segments(500, 500 * size, size, 500 * size)) for size in (1024, 2048, 2052, 8192)]
+    found = [plan(SegmentsProblem(500, 500 * size, size, 500 * size)) for size in (1024, 2048, 2052, 8192)]
     assert [each.shape for each in found] == [f"rows, {threads} threads" for threads in (64, 128, 256, 512)]
     assert {each.nbytes for each in found} == {0} and found[2].numbers == (500, 2052)
     # Others have no whole vectors, are so short that warps have them, or are too long.
-    others = [plan(Segments(5000, 5000 * size, size, 5000 * size)).shape for size in (1026, 512, 1020, 8196)]
+    others = [
+        plan(SegmentsProblem(5000, 5000 * size, size, 5000 * size)).shape for size in (1026, 512, 1020, 8196)
+    ]
     assert others == ["short", "short", "short", "staged"]
 
 
 def test_rows_that_are_read_item_by_item_are_staged_earlier():
     plan = planner(True, **STAGED)
-    found = [plan(Segments(5000, 5000 * size, size, 5000 * size)).shape for size in (1024, 2047, 2048, 8192)]
+    found = [
+        plan(SegmentsProblem(5000, 5000 * size, size, 5000 * size)).shape for size in (1024, 2047, 2048, 8192)
+    ]
     assert found == ["short", "short", "staged", "staged"]
 
 
 def test_warps_take_items_that_are_too_large_for_chunks():
     for is_rows in (False, True):
         plan = planner(is_rows, chunk_items=32, chunk_shared=0)
-        assert plan(Segments(3, 2**20, 0, 0))[:2] == ("short", 0)
-        assert plan(Segments(3, 3 * 2**20, 2**20, 3 * 2**20))[:2] == ("short", 0)
+        assert plan(SegmentsProblem(3, 2**20, 0, 0))[:2] == ("short", 0)
+        assert plan(SegmentsProblem(3, 3 * 2**20, 2**20, 3 * 2**20))[:2] == ("short", 0)
 
 
 def specification(specified, *offsets, out=None):
@@ -174,12 +178,14 @@ STAGED = {"staged_threads": 608, "staged_tile": 5888, "staged_known": 16, "stage
 def test_long_rows_of_tuples_are_one_scan():
     plan = planner(True, **STAGED)
     rows, length = 64, 1 << 18
-    shape, nbytes, (items, row, tiles, words, clearing, grid) = plan(Segments(rows, rows * length, length, 0))
+    shape, nbytes, (items, row, tiles, words, clearing, grid) = plan(
+        SegmentsProblem(rows, rows * length, length, 0)
+    )
     assert (shape, items, row, grid) == ("staged", rows * length, length, 2 * SMS)
     assert tiles == -(-items // 5888) and nbytes == 16 * words >= 16 + 16 * tiles
     assert (clearing - 1) * 256 < words <= clearing * 256
-    assert plan(Segments(1 << 12, 1 << 20, 1 << 8, 0)).shape == "short"
-    assert plan(Segments(2, 1 << 32, 1 << 31, 0)).shape == "any"  # positions in a row are of 32 bits
+    assert plan(SegmentsProblem(1 << 12, 1 << 20, 1 << 8, 0)).shape == "short"
+    assert plan(SegmentsProblem(2, 1 << 32, 1 << 31, 0)).shape == "any"  # positions in a row are of 32 bits
 
 
 def test_which_rows_are_staged(specified):
@@ -283,4 +289,4 @@ def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
     most = MOST_SHARED[cc] * 1024
     assert shared + built.build.resources()["cupar_segmented_scan_chunks"].shared <= most
     plan = planned(SEGMENTED_SCAN, {**facts, "sms": 40, "shared_memory": most}, lambda *_: 1)
-    assert numbers(plan(Segments(3, 2**24, 0, 0)))["chunk_grid"] == 40
+    assert numbers(plan(SegmentsProblem(3, 2**24, 0, 0)))["chunk_grid"] == 40

@@ -7,7 +7,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.image import Image
-from cupar._kernels.segmented_sort import SEGMENTED_SORT, Sorted
+from cupar._kernels.segmented_sort import SEGMENTED_SORT, SegmentedSortProblem
 from cupar._launch.marshal import reader
 
 UP = cupar.SortOrder.ASCENDING
@@ -54,7 +54,7 @@ def by_rows(specified):
 
 @pytest.mark.parametrize("problem", [(0, 0, 0), (0, 5, 0), (9, 0, 0), (0, 3, 0)])
 def test_nothing_to_sort(problem):
-    assert planner()(Sorted(*problem)) == ("", 0, ())
+    assert planner()(SegmentedSortProblem(*problem)) == ("", 0, ())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_nothing_to_sort(problem):
 )
 @pytest.mark.parametrize("n", [1, 3, 2**20 + 1, 2**34 - 1])
 def test_short_rows_are_one_kernels(length, kernel, rows_of_a_block, n, by_rows):
-    plan = planner()(Sorted(n * length, n, length))
+    plan = planner()(SegmentedSortProblem(n * length, n, length))
     names, grids, numbers = launches(by_rows, plan)
     assert (names, plan.nbytes, numbers["n"], numbers["size"]) == ([kernel], 0, n, length)
     assert grids == [min(-(-n // rows_of_a_block), 2**31 - 1)]
@@ -76,7 +76,7 @@ def test_short_rows_are_one_kernels(length, kernel, rows_of_a_block, n, by_rows)
 
 def test_the_team_of_a_row_is_the_least_that_is_large_enough(by_rows):
     for length, size in ((513, 0), (1024, 0), (1025, 1), (4096, 2), (4097, 3), (8193, 4), (16384, 4)):
-        plan = planner()(Sorted(length, 1, length))
+        plan = planner()(SegmentedSortProblem(length, 1, length))
         (launch,) = SEGMENTED_SORT.shapes(by_rows)[plan.shape].launches
         assert [each.name for each in launch.parameters[-2:]] == [size, size]
         assert launch.block >= 32 << size
@@ -86,13 +86,13 @@ def test_the_team_of_a_row_is_the_least_that_is_large_enough(by_rows):
 def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specified):
     for keys, values in (("i4", "u1"), ("i8", None), ("f4", "f8"), ("u8", "i8")):
         spec = specified(cupar.segmented_sort, keys, keys, values, values, "i8", "i8", UP)
-        plan = planner(team_items=16, team_bytes=136)(Sorted(10**7, 10**6, 0))
+        plan = planner(team_items=16, team_bytes=136)(SegmentedSortProblem(10**7, 10**6, 0))
         names, _, numbers = launches(spec, plan)
         assert names[-6:] == ["teams", "256", "128", "64", "32", "16"]
         assert "has_512 = false" in SEGMENTED_SORT.traits(spec)
         assert numbers["list 5"] == sum(min(10**6, 10**7 // least) for least in (1, 17, 33, 65, 129))
         by_rows = specified(cupar.segmented_sort, keys, keys, values, values, None, None, UP)
-        rows = planner(team_items=16, team_bytes=136)(Sorted(512 * 9, 9, 512))
+        rows = planner(team_items=16, team_bytes=136)(SegmentedSortProblem(512 * 9, 9, 512))
         assert rows.shape == "teams 0" in SEGMENTED_SORT.shapes(by_rows)
         assert "512" not in SEGMENTED_SORT.shapes(by_rows)
     for keys, values in (("i4", None), ("u1", None), ("f2", "c16")):
@@ -102,10 +102,10 @@ def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specifi
 
 def test_where_less_shared_memory_is_there_teams_are_smaller():
     plan = planner(team_threads=256)
-    assert plan(Sorted(8192, 1, 8192)).shape == "teams 3"
-    assert plan(Sorted(8193, 1, 8193)).shape == "long"
-    assert plan(Sorted(8192, 9, 0)).shape == "short"
-    assert plan(Sorted(8193, 9, 0)).shape == "any"
+    assert plan(SegmentedSortProblem(8192, 1, 8192)).shape == "teams 3"
+    assert plan(SegmentedSortProblem(8193, 1, 8193)).shape == "long"
+    assert plan(SegmentedSortProblem(8192, 9, 0)).shape == "short"
+    assert plan(SegmentedSortProblem(8193, 9, 0)).shape == "any"
 
 
 DIGITS = ["tiles", "count", *["digit"] * 4]
@@ -113,7 +113,7 @@ DIGITS = ["tiles", "count", *["digit"] * 4]
 
 def test_long_rows_go_digit_by_digit(by_rows):
     n, length = 100, 16385
-    plan = planner()(Sorted(n * length, n, length))
+    plan = planner()(SegmentedSortProblem(n * length, n, length))
     names, grids, numbers = launches(by_rows, plan)
     assert names == ["init", *DIGITS]
     most = n * length // TILE + n
@@ -126,7 +126,7 @@ def test_long_rows_go_digit_by_digit(by_rows):
 @pytest.mark.parametrize("items", [1, 16, 17, 300, 16384, 16385, 10**6 + 3, 2**28, 2**33 + 1])
 @pytest.mark.parametrize("n", [1, 7, 10**5, 2**32 - 1])
 def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
-    plan = planner()(Sorted(items, n, 0))
+    plan = planner()(SegmentedSortProblem(items, n, 0))
     names, grids, numbers = launches(by_offsets, plan)
     groups = ["teams", "512", "256", "128", "64", "32", "16"]
     assert names == ["init", "list", *(DIGITS if items > 16384 else []), *groups]
@@ -151,7 +151,7 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
 
 
 def test_spare_arrays_are_there_if_passes_take_turns(specified):
-    of_bytes = planner(passes=1, key=1, value=16, tile=2048)(Sorted(10**6, 3, 0))
+    of_bytes = planner(passes=1, key=1, value=16, tile=2048)(SegmentedSortProblem(10**6, 3, 0))
     shape = SEGMENTED_SORT.shapes(specified(cupar.segmented_sort, "u1", "u1", "c16", "c16", "i8", "i8", UP))[
         "any"
     ]
@@ -159,7 +159,7 @@ def test_spare_arrays_are_there_if_passes_take_turns(specified):
     assert numbers["keys"] == numbers["values"] == of_bytes.nbytes
     digits = [each for each in shape.launches if each.kernel.endswith("digit")]
     assert [each.parameters[0][0].name for each in digits] == ["d_in_keys"]
-    of_pairs = planner(value=16, tile=2048)(Sorted(10**6, 3, 0))
+    of_pairs = planner(value=16, tile=2048)(SegmentedSortProblem(10**6, 3, 0))
     assert of_pairs.nbytes - of_pairs.numbers[shape.numbers.index("values")] >= 16 * 10**6
 
 

@@ -11,7 +11,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.merge_sort import MERGE_SORT
-from cupar._kernels.radix_sort import RADIX_SORT, Bits
+from cupar._kernels.radix_sort import RADIX_SORT, RadixSortProblem
 from cupar._launch import chain
 
 CC = 90
@@ -32,7 +32,7 @@ def steps(plan):
 
 def launches(spec, plan):
     """Return what a plan launches: kernel, grid, and its numbers by name."""
-    shapes = spec.kind._family.shapes(spec)
+    shapes = spec.algorithm_class._family.shapes(spec)
     found = []
     for name, values in steps(plan):
         numbers = dict(zip(shapes[name].numbers, values, strict=True))
@@ -157,7 +157,7 @@ def passes_of(spec, plan):
 @pytest.mark.parametrize(("bits", "target"), [((3, 20), "out"), ((3, 19), "in")])
 def test_a_radix_sort_of_a_tile(n, bits, target, radix_sort):
     for is_overwritten in (False, True):
-        plan = RADIX(Bits(n, *bits, is_overwritten))
+        plan = RADIX(RadixSortProblem(n, *bits, is_overwritten))
         assert plan.nbytes == 0
         assert launches(radix_sort, plan) == [("tile", 1, {"n": n, "begin": bits[0], "end": bits[1]})]
         (launch,) = RADIX_SORT.shapes(radix_sort)[plan.shape].launches
@@ -169,7 +169,7 @@ def test_a_radix_sort_of_a_tile(n, bits, target, radix_sort):
 @pytest.mark.parametrize("n", [ONE + 1, SORT_TILE, SORT_TILE + 1, 2**20 + 3, 2**28, PORTION])
 @pytest.mark.parametrize("is_overwritten", [False, True])
 def test_a_radix_sort_by_all_bits_is_cubs(n, is_overwritten, radix_sort):
-    plan = RADIX(Bits(n, 0, 32, is_overwritten))
+    plan = RADIX(RadixSortProblem(n, 0, 32, is_overwritten))
     tiles = ceil(n / SORT_TILE)
     count = min(ceil(n / (128 * 16)), 8 * 132)
     found = launches(radix_sort, plan)
@@ -190,7 +190,7 @@ def test_a_radix_sort_by_all_bits_is_cubs(n, is_overwritten, radix_sort):
 @pytest.mark.parametrize("bits", [(0, 32), (0, 31), (8, 32), (3, 21), (0, 16), (30, 32), (31, 32)])
 @pytest.mark.parametrize("is_overwritten", [False, True])
 def test_arrays_of_a_radix_sort_take_turns(n, bits, is_overwritten, radix_sort):
-    problem = Bits(n, *bits, is_overwritten)
+    problem = RadixSortProblem(n, *bits, is_overwritten)
     plan = RADIX(problem)
     held, keys, sorted_to = "d_in_keys", {"d_in_keys"}, bits[0]
     spare = {"keys", plan.numbers[5] if plan.shape == "all digits" else None}
@@ -211,7 +211,7 @@ def test_arrays_of_a_radix_sort_take_turns(n, bits, is_overwritten, radix_sort):
 @pytest.mark.parametrize("n", LARGE)
 @pytest.mark.parametrize("bits", [(0, 32), (5, 14)])
 def test_portions_of_a_radix_sort_cover_all_items(n, bits, radix_sort):
-    plan = RADIX(Bits(n, *bits, False))
+    plan = RADIX(RadixSortProblem(n, *bits, False))
     passes, portions = ceil((bits[1] - bits[0]) / 8), ceil(n / (PORTION // WIDE_TILE * WIDE_TILE))
     found, digits = launches(radix_sort, plan), passes_of(radix_sort, plan)
     assert [each[0] for each in found] == ["init", "count_wide", *["digit_wide"] * passes * portions]
@@ -260,24 +260,30 @@ def test_portions_of_a_radix_sort_cover_all_items(n, bits, radix_sort):
 )
 def test_where_a_radix_sort_leaves_its_result(bits, is_overwritten, is_in_output):
     for n in (1, 2**20):
-        assert Bits(n, *bits, is_overwritten).is_in_output is is_in_output
-    assert Bits(0, *bits, is_overwritten).is_in_output is not is_overwritten
+        assert RadixSortProblem(n, *bits, is_overwritten).is_in_output is is_in_output
+    assert RadixSortProblem(0, *bits, is_overwritten).is_in_output is not is_overwritten
 
 
 def test_radix_sorts_without_bits_and_of_nothing(radix_sort):
-    for problem in (Bits(0, 0, 32, False), Bits(0, 0, 32, True), Bits(10**6, 7, 7, True)):
+    for problem in (
+        RadixSortProblem(0, 0, 32, False),
+        RadixSortProblem(0, 0, 32, True),
+        RadixSortProblem(10**6, 7, 7, True),
+    ):
         assert steps(RADIX(problem)) == []
-    assert launches(radix_sort, RADIX(Bits(1000, 7, 7, False))) == [("copy", 4, {"n": 1000, "grid": 4})]
-    assert launches(radix_sort, RADIX(Bits(2**33, 7, 7, False)))[0][1] == 8 * 132
+    assert launches(radix_sort, RADIX(RadixSortProblem(1000, 7, 7, False))) == [
+        ("copy", 4, {"n": 1000, "grid": 4})
+    ]
+    assert launches(radix_sort, RADIX(RadixSortProblem(2**33, 7, 7, False)))[0][1] == 8 * 132
 
 
 @pytest.mark.parametrize("bits", [(8, 16), (0, 5)])
 def test_a_radix_sort_by_one_digit_needs_no_spare_array(bits, radix_sort):
-    plan = RADIX(Bits(10**6, *bits, False))
+    plan = RADIX(RadixSortProblem(10**6, *bits, False))
     assert plan.nbytes == 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE))
     assert [each["arrays"] for each in passes_of(radix_sort, plan)] == [("d_in_keys", "d_out_keys")]
     of_bytes = facts(RADIX_SORT, 256, 19, 128, 16, 384, 23, 128, 16, 384, 17, 1, 4)
-    plan = planned(RADIX_SORT, of_bytes, lambda *_: 8)(Bits(10**6, 0, 8, False))
+    plan = planned(RADIX_SORT, of_bytes, lambda *_: 8)(RadixSortProblem(10**6, 0, 8, False))
     assert (plan.shape, plan.nbytes) == ("all digits", 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE)))
 
 
@@ -352,9 +358,9 @@ def test_kernels_take_what_shapes_give(make):
     algorithm = make()
     spec = algorithm._spec
     expected = sizes_of_parameters(algorithm.cubin())
-    values = chain.Values.of(spec, [*spec.kind._uses])
+    values = chain.Layouts.of(spec, [*spec.algorithm_class._uses])
     used = set()
-    for shape in spec.kind._family.shapes(spec).values():
+    for shape in spec.algorithm_class._family.shapes(spec).values():
         for launch in shape.launches:
             used.add(launch.kernel)
             assert packed_sizes(launch, values) == expected[launch.kernel], launch.kernel

@@ -7,7 +7,7 @@ import pytest
 from support.plans import planned
 
 import cupar
-from cupar._kernels.top_k import TOP_K, Top
+from cupar._kernels.top_k import TOP_K, TopKProblem
 from cupar._launch.marshal import reader
 from cupar.topk import SegmentedTopK, TopK
 
@@ -52,14 +52,14 @@ def by_rows(specified):
 
 @pytest.mark.parametrize("problem", [(0, 0, 0, 3), (0, 5, 0, 3), (9, 0, 0, 3), (9, 3, 3, 0), (0, 1, 0, 0)])
 def test_of_nothing(problem):
-    assert planner()(Top(*problem)) == ("", 0, ())
+    assert planner()(TopKProblem(*problem)) == ("", 0, ())
 
 
 @pytest.mark.parametrize("length", [1, FEW, FEW + 1, WARP, WARP + 1, TILE])
 @pytest.mark.parametrize("n", [1, 7, 2**20 + 1, 2**33 - 1])
 def test_short_rows_are_one_kernel(length, n, by_rows):
     for k in {1, length // 2 + 1, length}:
-        plan = planner()(Top(n * length, n, length, k))
+        plan = planner()(TopKProblem(n * length, n, length, k))
         names, grids, numbers, _ = launches(by_rows, plan)
         (name,) = names
         assert name == NAMES[(length > FEW) + (length > WARP)] and plan.nbytes == 0
@@ -74,7 +74,7 @@ def test_short_rows_are_one_kernel(length, n, by_rows):
 @pytest.mark.parametrize("length", [TILE + 1, 2**20, 2**32 - 1])
 @pytest.mark.parametrize("n", [SMS, 2**20 + 1, 2**33 - 1])
 def test_of_many_long_rows_a_block_has_each(length, n, k, by_rows):
-    plan = planner()(Top(n * length, n, length, k))
+    plan = planner()(TopKProblem(n * length, n, length, k))
     names, grids, numbers, _ = launches(by_rows, plan)
     assert names == ["rows"] and grids == [min(n, 2**31 - 1)] and plan.nbytes == 0
     room = numbers["room rows"]
@@ -91,7 +91,7 @@ def test_builds_for_one_array_have_no_kernel_of_many_rows(specified, by_rows, by
 )
 def test_of_few_or_longer_rows_tiles_are_blocks(problem, by_rows):
     n, length, k = problem
-    names, *_ = launches(by_rows, planner()(Top(n * length, n, length, k)))
+    names, *_ = launches(by_rows, planner()(TopKProblem(n * length, n, length, k)))
     assert names[:2] == ["segmented_sort_init", "tiles"]
 
 
@@ -99,7 +99,7 @@ def test_of_few_or_longer_rows_tiles_are_blocks(problem, by_rows):
 @pytest.mark.parametrize("length", [TILE + 1, 5 * TILE, 2**28, 2**33 + 1])
 def test_levels_are_as_many_as_one_block_needs_at_last(length, k, by_rows):
     n = 3
-    plan = planner()(Top(n * length, n, length, k))
+    plan = planner()(TopKProblem(n * length, n, length, k))
     names, grids, numbers, strides = launches(by_rows, plan)
     tiles = -(-length // TILE)
     assert names == ["segmented_sort_init", "tiles", "candidates", *["level"] * len(strides)]
@@ -124,7 +124,7 @@ LARGE = (
 @pytest.mark.parametrize("length", [2**20, 2**28, 2**33 + 1])
 def test_a_large_k_is_found_by_digits(length, k, by_rows):
     n = 2
-    plan = planner()(Top(n * length, n, length, k))
+    plan = planner()(TopKProblem(n * length, n, length, k))
     names, grids, numbers, _ = launches(by_rows, plan)
     digits = ["digit"] * 3  # of 11 bits
     sort = [f"segmented_sort_{name}" for name in ("tiles", "count", *["digit"] * 4)]
@@ -143,7 +143,7 @@ def test_a_large_k_is_found_by_digits(length, k, by_rows):
 @pytest.mark.parametrize("n", [1, 7, 10**5, 2**32 - 1])
 @pytest.mark.parametrize("k", [1, 500, 5000, 2**40])
 def test_lists_hold_as_many_segments_as_there_can_be(items, n, k, by_offsets):
-    plan = planner()(Top(items, n, 0, k))
+    plan = planner()(TopKProblem(items, n, 0, k))
     names, grids, numbers, strides = launches(by_offsets, plan)
     assert names[:2] == ["segmented_sort_init", "list"] and set(NAMES) <= set(names)
     is_long = items > TILE
@@ -167,7 +167,7 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, k, by_offsets):
 def test_a_single_segment_is_cut_down_to_groups(items, k, key, specified):
     code = {1: "i1", 2: "u2", 4: "f4", 8: "f8"}[key]
     spec = specified(cupar.segmented_top_k, code, code, "f8", "f8")
-    plan = planner(key)(Top(items, 1, items, k))
+    plan = planner(key)(TopKProblem(items, 1, items, k))
     names, grids, numbers, strides = launches(spec, plan)
     few, many = 64 // key, 1024 // key
     name, size = ("many", many) if items >= k * few * many else ("few", few)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._functions.axes import Layout
+from cupar._functions.axes import AxisLayout
 from cupar._functions.recurrences import gradient_scan
 
 Pair = cupar.gpu_struct({"x": "f8", "y": "f8"})
@@ -42,12 +42,12 @@ def test_values_of_chunks(dtype, op, cc):
 
 
 def gradients():
-    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", Layout(1, 16, 1), False)
+    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", AxisLayout(1, 16, 1), False)
     return cupar.inclusive_scan(items, written, op, None, cc=90)
 
 
 def gradients_of_rows():
-    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", Layout(4, 4, 1), False)
+    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", AxisLayout(4, 4, 1), False)
     return cupar.inclusive_segmented_scan(items, written, op=op, cc=90)
 
 

@@ -297,7 +297,7 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
         gpu.status = 0
 
     gpu.status = 2
-    monkeypatch.setattr(storage.Memory, "trim", trim)
+    monkeypatch.setattr(storage.ContextMemory, "trim", trim)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "built"
     assert len(gpu.loaded) == 1
 

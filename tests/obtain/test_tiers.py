@@ -59,7 +59,7 @@ def held(gpu, monkeypatch):
         assert go.wait(MANY)
         return produce.build_here(*given, **named)
 
-    monkeypatch.setattr(produce, "build_apart", build)
+    monkeypatch.setattr(produce, "build_with_helper", build)
     yield go
     go.set()
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_linked_stays_as_it_is(gpu, monkeypatch):
     def build(*given, **named):
         raise cupar.BuildError("no registers left")
 
-    monkeypatch.setattr(produce, "build_apart", build)
+    monkeypatch.setattr(produce, "build_with_helper", build)
     found = ask()
     for _ in range(2):
         with pytest.raises(cupar.BuildError, match="no registers left"):
@@ -381,7 +381,7 @@ def test_what_was_begun_is_finished_when_the_program_ends(empty_cache):
     code = """
     found = ask()
     from cupar._compile import workers
-    while not any(each.has_started for each in list(workers._apart.helpers)):
+    while not any(each.has_started for each in list(workers._finishing_pool.helpers)):
         time.sleep(0.001)
     print(found.build.tier)
     """
@@ -399,9 +399,9 @@ def test_and_nothing_is_where_nothing_is_kept(empty_cache):
     code = """
     found = ask()
     from cupar._compile import workers
-    while not any(each.has_started for each in list(workers._apart.helpers)):
+    while not any(each.has_started for each in list(workers._finishing_pool.helpers)):
         time.sleep(0.001)
-    print(*[each.process.pid for each in workers._apart.helpers])
+    print(*[each.process.pid for each in workers._finishing_pool.helpers])
     """
     with script(code, CUPAR_CACHE="0") as process:
         out, err = process.communicate(timeout=MANY)

@@ -15,10 +15,10 @@ from cupar._device.card import Card
 from cupar._kernels import policies, tuning
 from cupar._kernels.family import Family
 from cupar._kernels.transform import TRANSFORM
-from cupar._obtain import call_sites, obtain, tuned
+from cupar._obtain import factory_cache, obtain, tuned
 
 HERE = Card(CARD, 90, PROPERTIES["sms"])
-BETTER = policies.Tiles(128, 64, 4)
+BETTER = policies.TransformPolicy(128, 64, 4)
 A, B = DeviceArray(1 << 20, 1 << 30, "<f4"), DeviceArray(1 << 16, 1 << 30, "<f4")
 
 
@@ -47,7 +47,7 @@ class Observer:
 def asked_of(factory, *arguments, **named):
     """Return the specialisation that a factory is asked for."""
     usual, obtain.observer = obtain.observer, Observer()
-    call_sites.forget()
+    factory_cache.forget()
     try:
         with pytest.raises(Asked) as asked:
             factory(*arguments, cc=90, **named)
@@ -245,14 +245,14 @@ def test_what_is_no_policy_is_not_used(gpu, content):
 
 def test_one_that_cannot_be_built_is_left_alone(gpu, monkeypatch):
     keep(asked_of(cupar.unary_transform, "f4", "f4", cupar.OpKind.NEGATE))
-    usual = obtain._produced
+    usual = obtain._built_in_tier
 
     def produced(spec, *more):
         if spec.option("policy"):
             raise cupar.BuildError("too many registers")
         return usual(spec, *more)
 
-    monkeypatch.setattr(obtain, "_produced", produced)
+    monkeypatch.setattr(obtain, "_built_in_tier", produced)
     with pytest.warns(cupar.CacheWarning, match="without its tuned policy"):
         assert ask().build.policy.source == "cupar"
 
@@ -268,13 +268,13 @@ def test_which_source_decided(empty_cache):
 
 
 def test_a_scan_looks_ahead_where_only_that_was_measured(gpu, monkeypatch):
-    monkeypatch.setattr(policies, "SCAN", policies.Table())
+    monkeypatch.setattr(policies, "SCAN", policies.PolicyTable())
     monkeypatch.setenv("CUPAR_TIER", "fast")
     spec = asked_of(cupar.inclusive_scan, "f4", "f4", cupar.OpKind.PLUS)
     before = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS)
     assert before.build.policy.source == "CUB"
     assert "staged" not in before._code.loaded(cupar._device.driver.current_context()).chains
-    keep(spec, policies.Staged(8, 32768, 5))
+    keep(spec, policies.StagedScanPolicy(8, 32768, 5))
     now = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS)
     assert (values(now), now.build.policy.source) == ((8, 32768, 5), "tuned")
     assert "staged" in now._code.loaded(cupar._device.driver.current_context()).chains
@@ -311,14 +311,14 @@ def specs():
 def test_the_default_may_be_tried():
     """What is there by default is in the space, or CUB's: so that a search may begin there."""
     for spec in specs():
-        tunable = spec.kind._family.tunable
+        tunable = spec.algorithm_class._family.tunable
         default = tunable.of(spec)
         assert default is None or tunable.may_be(spec, default), (spec.algorithm, default)
 
 
 def test_spaces_are_ordered_and_policies_are_told_apart():
     for spec in specs():
-        family: Family = spec.kind._family
+        family: Family = spec.algorithm_class._family
         space = family.tunable.space(spec)
         assert {*space} == {*family.tunable.fields}
         assert all([*each] == sorted(set(each)) for each in space.values())
@@ -337,6 +337,6 @@ def test_text_that_is_no_policy():
 
 def test_scopes_are_text():
     for spec in specs():
-        scope = spec.kind._family.tunable.scope(spec)
+        scope = spec.algorithm_class._family.tunable.scope(spec)
         assert all(isinstance(value, str) for value in scope.values())
         assert json.loads(json.dumps(policy_parts(spec, HERE))) == policy_parts(spec, HERE)

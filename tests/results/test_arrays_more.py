@@ -8,7 +8,7 @@ from support.libraries import axes, each_library, few_examples, host_arrays, sam
 
 import cupar
 from cupar import arrays
-from cupar._functions.recurrences import Shifted, linear_recurrence_gradients
+from cupar._functions.recurrences import ShiftedIterator, linear_recurrence_gradients
 
 pytestmark = pytest.mark.slow
 
@@ -221,7 +221,7 @@ def test_shifted_items_are_zero_beyond_the_ends_of_their_array(lib):
     x = np.arange(1, 6, dtype="f4")
     for by in (-7, -1, 0, 2, 5):
         for backwards in (False, True):
-            items = Shifted(lib.array(x), len(x), by)
+            items = ShiftedIterator(lib.array(x), len(x), by)
             if backwards:
                 items = cupar.ReverseIterator(items + (len(x) - 1))
             padded = np.concatenate([np.zeros(10, "f4"), x, np.zeros(10, "f4")])[10 + by :][: len(x)]

@@ -88,7 +88,7 @@ def fresh(monkeypatch, tmp_path):
 def clock(monkeypatch):
     """Give the layers a clock that the test sets; what fails rests by that."""
     now = [1000.0]
-    monkeypatch.setattr(_cache, "_layers", opened.Opened(lambda: now[0]))
+    monkeypatch.setattr(_cache, "_layers", opened.OpenByName(lambda: now[0]))
     return now
 
 

@@ -30,7 +30,7 @@ from cupar._store import settings as _settings
 from cupar._store.disk import Disk
 from cupar._store.entry import Entry
 from cupar._store.layer import Usage
-from cupar._store.memory import Memory
+from cupar._store.memory import SingleFlightCache
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()
@@ -372,7 +372,7 @@ class TestRefusals:
 
 
 def test_an_interrupt_of_one_thread_is_not_for_the_others():
-    memory, started, calls = Memory(4), threading.Event(), []
+    memory, started, calls = SingleFlightCache(4), threading.Event(), []
 
     def make():
         calls.append(threading.get_ident())
@@ -829,7 +829,7 @@ class TestFetch:
 
 class TestMemory:
     def test_get(self):
-        memory = Memory(2)
+        memory = SingleFlightCache(2)
         assert memory.get("a") is None
         assert memory.get_or_make("a", lambda: 1) == 1
         assert memory.get("a") == 1
@@ -840,12 +840,12 @@ class TestMemory:
         assert memory.get("a") is None
 
     def test_none_is_a_value(self):
-        memory = Memory(2)
+        memory = SingleFlightCache(2)
         assert memory.get_or_make(("any", 1), lambda: None) is None
         assert memory.get_or_make(("any", 1), refuse) is None
 
     def test_the_least_recently_used_goes(self):
-        memory = Memory(2)
+        memory = SingleFlightCache(2)
         for name in "ab":
             memory.get_or_make(name, lambda: 1)
         memory.get("a")
@@ -856,14 +856,14 @@ class TestMemory:
     @pytest.mark.parametrize("maxsize", [0, -1])
     def test_maxsize(self, maxsize):
         with pytest.raises(ValueError, match="maxsize"):
-            Memory(maxsize)
+            SingleFlightCache(maxsize)
 
     def test_an_interrupt_at_any_place_leaves_it_whole(self, ctrl_c):
-        memory = Memory(2)
+        memory = SingleFlightCache(2)
 
         def ask():
             nonlocal memory
-            memory = Memory(2)
+            memory = SingleFlightCache(2)
             for name in "aabc":
                 memory.get_or_make(name, lambda name=name: name)
 
@@ -877,7 +877,7 @@ class TestMemory:
         assert each_interrupt(ask, check) > 50
 
     def test_what_goes_is_destroyed_outside_of_the_lock(self):
-        memory, seen = Memory(1), []
+        memory, seen = SingleFlightCache(1), []
 
         class Value:
             def __del__(self):
@@ -890,7 +890,7 @@ class TestMemory:
         assert seen == [["second"], [None]]
 
     def test_sixty_four_threads_make_one_value(self):
-        memory, made = Memory(4), []
+        memory, made = SingleFlightCache(4), []
 
         def make():
             made.append(1)
@@ -902,12 +902,12 @@ class TestMemory:
         assert len(set(map(id, values))) == 1
 
     def test_keys_do_not_wait_for_each_other(self):
-        memory, both = Memory(4), threading.Barrier(2, timeout=20)
+        memory, both = SingleFlightCache(4), threading.Barrier(2, timeout=20)
         keys = iter("ab")
         assert sorted(in_threads(2, lambda: memory.get_or_make(next(keys), both.wait))) == [0, 1]
 
     def test_an_exception_reaches_all_and_the_next_tries_again(self):
-        memory, error, made = Memory(4), ValueError("no"), []
+        memory, error, made = SingleFlightCache(4), ValueError("no"), []
 
         def make():
             made.append(1)
@@ -919,20 +919,20 @@ class TestMemory:
         assert memory.get_or_make("a", lambda: 5) == 5
 
     def test_a_value_that_needs_itself(self):
-        memory = Memory(4)
+        memory = SingleFlightCache(4)
         with pytest.raises(RuntimeError, match="itself"):
             memory.get_or_make("a", lambda: memory.get_or_make("a", refuse))
         assert memory.get_or_make("a", lambda: 5) == 5
 
     def test_a_value_that_needs_another(self):
-        memory = Memory(4)
+        memory = SingleFlightCache(4)
         assert memory.get_or_make("a", lambda: memory.get_or_make("b", lambda: 5) + 1) == 6
 
     @pytest.mark.parametrize(
         "drop", [lambda memory: memory.clear(), lambda memory: memory.get_or_make("b", int)]
     )
     def test_values_are_destroyed_outside_of_the_lock(self, drop):
-        memory, lengths = Memory(1), []
+        memory, lengths = SingleFlightCache(1), []
 
         class Value:
             def __del__(self):
@@ -943,7 +943,7 @@ class TestMemory:
         assert lengths in ([0], [1])
 
     def test_clearing_during_a_build(self):
-        memory = Memory(4)
+        memory = SingleFlightCache(4)
         assert memory.get_or_make("a", lambda: memory.clear() or 5) == 5
         assert memory.get("a") == 5
 

@@ -15,7 +15,7 @@ from cupar import _cache
 from cupar._cache import Stats, fetch
 from cupar._store.disk import Disk
 from cupar._store.entry import Entry
-from cupar._store.memory import Memory
+from cupar._store.memory import SingleFlightCache
 
 ENTRY = Entry({"algorithm": "reduce"}, bytes(1000))
 SOURCE = str(Path(cupar.__file__).parents[1])
@@ -179,7 +179,7 @@ def in_child(work):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 class TestFork:
     def test_the_child_starts_empty(self):
-        memory = Memory(4)
+        memory = SingleFlightCache(4)
         memory.get_or_make("a", lambda: "parent's")
         _cache.count("built")
 
@@ -193,7 +193,7 @@ class TestFork:
     def test_locks_that_other_threads_hold_are_free_in_the_child(self):
         import threading
 
-        memory, held, done = Memory(4), threading.Event(), threading.Event()
+        memory, held, done = SingleFlightCache(4), threading.Event(), threading.Event()
 
         def hold():
             with memory._lock, _cache._lock:
@@ -212,7 +212,7 @@ class TestFork:
     def test_a_flight_of_another_thread_is_not_waited_for(self):
         import threading
 
-        memory, flying, done = Memory(4), threading.Event(), threading.Event()
+        memory, flying, done = SingleFlightCache(4), threading.Event(), threading.Event()
         thread = threading.Thread(
             target=lambda: memory.get_or_make("a", lambda: flying.set() or (done.wait() and "parent's"))
         )
@@ -226,7 +226,7 @@ class TestFork:
         assert memory.get("a") == "parent's"
 
     def test_a_fork_during_a_build(self):
-        memory = Memory(4)
+        memory = SingleFlightCache(4)
         assert memory.get_or_make("a", lambda: in_child(lambda: memory.get_or_make("a", lambda: 5))) == "5"
 
     @pytest.mark.parametrize("leave", ["os._exit(0)", "sys.exit()"])
@@ -237,9 +237,9 @@ class Handle:
         log("destroyed in " + ("parent" if os.getpid() == parent else "child"))
 
 parent = os.getpid()
-from cupar._store.memory import Memory
+from cupar._store.memory import SingleFlightCache
 
-memory = Memory(1)
+memory = SingleFlightCache(1)
 memory.get_or_make("a", Handle)
 pid = os.fork()
 if pid == 0:

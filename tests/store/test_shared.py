@@ -25,7 +25,7 @@ from cupar._store import entry as _entry
 from cupar._store import remotes, shared
 from cupar._store.entry import Entry
 from cupar._store.locks import Deadline
-from cupar._store.opened import REST, Opened
+from cupar._store.opened import REST, OpenByName
 from cupar._store.shared import Shared
 
 KEY = hashlib.sha256(b"a").hexdigest()
@@ -983,7 +983,7 @@ def test_a_store_that_could_not_be_opened_is_tried_again(monkeypatch, tmp_path):
             raise ConnectionError("the name cannot be resolved for now")
         return {}
 
-    monkeypatch.setattr(_cache, "_stores", Opened(lambda: now[0]))
+    monkeypatch.setattr(_cache, "_stores", OpenByName(lambda: now[0]))
     monkeypatch.setattr(remotes, "open_url", open_url)
     monkeypatch.setenv("CUPAR_SHARED", "redis://there")
     with pytest.warns(CacheWarning, match="the name cannot be resolved"):

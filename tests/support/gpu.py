@@ -139,5 +139,5 @@ def pretended(monkeypatch, cc=90):
     monkeypatch.setattr(code, "device_properties", lambda device: PROPERTIES)
     for each in (code, bound):
         monkeypatch.setattr(each, "executable_of", gpu.executable)
-    monkeypatch.setattr(storage.Memory, "trim", lambda self: None)
+    monkeypatch.setattr(storage.ContextMemory, "trim", lambda self: None)
     return gpu

@@ -6,7 +6,7 @@ from cupar._call.algorithm import Algorithm
 from cupar._kernels.reduce import REDUCE
 from cupar._launch.arguments import two_phases
 from cupar._obtain.arguments import accumulation
-from cupar._obtain.call_sites import memoised
+from cupar._obtain.factory_cache import memoised
 from cupar._obtain.obtain import obtain
 
 FAMILY = replace(

@@ -10,7 +10,7 @@ import cupar
 from cupar._ahead.batch import collected
 from cupar._device import driver
 from cupar._kernels.tuning import write
-from cupar._tune import asked, measure, problems
+from cupar._tune import asked, measure, workloads
 from cupar._tune.builds import Candidates, Scratch
 from cupar._tune.measure import GPU, DeviceError
 from cupar._tune.tune import FailedPolicyError
@@ -61,7 +61,7 @@ def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
     with Scratch(1) as scratch:
         bench = GPU(spec, scratch.found, ITEMS, None)
     assert len(bench._sets) == (
-        len(problems.SEGMENTS) if words[0].startswith("segmented") or "column" in words[0] else 1
+        len(workloads.SEGMENTS) if words[0].startswith("segmented") or "column" in words[0] else 1
     )
     arrays = bench._sets[0].arrays
     assert all(
@@ -110,7 +110,7 @@ def test_iterators_over_arrays_are_made(gpu, name):
 def bench(gpu):
     """A bench with two candidates, of which the second one is quicker."""
     spec = spec_of(("unary_transform", "float32"))
-    tunable = spec.kind._family.tunable
+    tunable = spec.algorithm_class._family.tunable
     found = [tunable.made(128, 32, 4), tunable.made(512, 64, 4)]
     with Scratch(1) as scratch:
         builder = Candidates(spec, scratch)
@@ -184,7 +184,7 @@ def test_what_was_not_built_does_not_work(gpu, bench):
 
 def test_sums_of_what_is_made_are_exact():
     for kind in ("f2", "f4", "f8", "c8"):
-        found = problems._values(np.dtype(kind), 1 << 20)
+        found = workloads._values(np.dtype(kind), 1 << 20)
         sums = np.cumsum(found.astype("c16"))
         assert np.abs(sums).max() <= 3
         assert len(np.unique(found)) > 1
@@ -192,7 +192,7 @@ def test_sums_of_what_is_made_are_exact():
 
 def test_problems_fit_into_memory():
     spec = spec_of(("inclusive_scan", "float32"))
-    large, guard = problems.problems(spec, None, None, 1 << 40)
+    large, guard = workloads.workloads(spec, None, None, 1 << 40)
     assert (large.name, guard.name, large.is_guard, guard.is_guard) == (
         "2^28 items",
         "2^20 items",
@@ -200,17 +200,17 @@ def test_problems_fit_into_memory():
         True,
     )
     assert large.nbytes == 3 * 4 * 2**28
-    small, _ = problems.problems(spec, None, None, 1 << 30)
+    small, _ = workloads.workloads(spec, None, None, 1 << 30)
     assert small.name == "2^26 items"
-    with pytest.raises(problems.UnsuitableError, match="268435456 items take 3221225472 bytes"):
-        problems.problems(spec, 1 << 28, None, 1 << 30)
+    with pytest.raises(workloads.UnsuitableError, match="268435456 items take 3221225472 bytes"):
+        workloads.workloads(spec, 1 << 28, None, 1 << 30)
 
 
 def test_what_cannot_be_measured():
     def refused(factory):
         (spec,) = collected(factory, 90)
-        with pytest.raises(problems.UnsuitableError) as error:
-            problems.problems(spec, None, None, 1 << 40)
+        with pytest.raises(workloads.UnsuitableError) as error:
+            workloads.workloads(spec, None, None, 1 << 40)
         return str(error.value)
 
     counting = cupar.CountingIterator(np.int32(0))
@@ -220,12 +220,12 @@ def test_what_cannot_be_measured():
     message = refused(lambda: cupar.inclusive_scan(constant, constant.dtype, first_greatest, None))
     assert message.startswith("d_in: it is an iterator")
     offsets = spec_of(("segmented_sort", "int32"), has_offsets=True)
-    assert len(problems.problems(offsets, 1 << 20, 100, 1 << 40)) == 1
-    assert problems.problems(offsets, 1 << 20, 100, 1 << 40)[0].name == "1048500 items, 100 a segment"
+    assert len(workloads.workloads(offsets, 1 << 20, 100, 1 << 40)) == 1
+    assert workloads.workloads(offsets, 1 << 20, 100, 1 << 40)[0].name == "1048500 items, 100 a segment"
 
 
 def test_structs_are_made_field_by_field():
     dtype = np.dtype([("a", "f4"), ("b", "i8", (2,))], align=True)
-    found = problems._fields(dtype, problems._values)(100)
+    found = workloads._fields(dtype, workloads._values)(100)
     assert set(np.unique(found["a"])) == {-1, 1}
     assert len(np.unique(found["b"])) == 200

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from cupar._tune import search
-from cupar._tune.search import Search
+from cupar._tune.search import PolicySearch
 
 
 class Tile(NamedTuple):
@@ -34,7 +34,7 @@ def ridge(policy):
 def tried(cost, number, default, at_once=8, works=lambda policy: True):
     """Try so many, several at a time; return them in order."""
     of_default = 0.0 if default is None else cost(default)
-    order, found, begun = Search(ALL, SPACE, default), [], []
+    order, found, begun = PolicySearch(ALL, SPACE, default), [], []
     while len(found) < number:
         while len(begun) < at_once and (policy := order.propose()) is not None:
             begun.append(policy)
@@ -58,7 +58,9 @@ def test_each_is_tried_once_until_all_were():
     found = tried(bowl, 1000, Tile(32, 15, 2))
     assert len(found) == len(set(found)) == len(ALL) - 1  # the default is measured with each
     assert Tile(32, 15, 2) not in found
-    order = Search([Tile(32, 15, 2)], {"threads": (32,), "items": (15,), "states": (2,)}, Tile(32, 15, 2))
+    order = PolicySearch(
+        [Tile(32, 15, 2)], {"threads": (32,), "items": (15,), "states": (2,)}, Tile(32, 15, 2)
+    )
     assert order.propose() is None
 
 

@@ -9,11 +9,11 @@ import pytest
 import cupar
 from cupar._ahead.batch import collected
 from cupar._kernels import policies
-from cupar._kernels.policies import Tiles
-from cupar._tune.tune import LONG, SHORT, FailedPolicyError, Turns, tune
+from cupar._kernels.policies import TransformPolicy
+from cupar._tune.tune import LONG, SHORT, FailedPolicyError, TurnTimes, tune
 
 DEFAULT = policies.TRANSFORM.get(90)
-BEST = Tiles(512, 64, 4)
+BEST = TransformPolicy(512, 64, 4)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ class Bench:
         if is_final and self.guard:
             problems["2^20 items"] = self.guard
         return [
-            Turns(name, self.times(1.0, number), self.times(seconds(policy), number))
+            TurnTimes(name, self.times(1.0, number), self.times(seconds(policy), number))
             for name, seconds in problems.items()
         ]
 
@@ -188,8 +188,8 @@ def test_candidates_are_measured_in_short_and_the_best_for_longer(spec):
 def test_noise_is_that_of_ratios_of_turns():
     """What makes both slower for a while, as another program on the GPU, is no noise of the ratio."""
     drift = [1 + k / 10 for k in range(21)]
-    turns = Turns("x", drift, [0.9 * each for each in drift])
+    turns = TurnTimes("x", drift, [0.9 * each for each in drift])
     assert turns.ratio == pytest.approx(0.9)
     assert turns.noise == pytest.approx(0, abs=1e-9)
-    shaking = Turns("x", [1, 2] * 10, [2, 1] * 10)
+    shaking = TurnTimes("x", [1, 2] * 10, [2, 1] * 10)
     assert shaking.noise > 0.1

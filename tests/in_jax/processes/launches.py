@@ -79,9 +79,9 @@ def compare(driver, frames, name, body, static, inputs, outputs):
 
     runtime.register()
     found = program.words(body, static, inputs, outputs, on_cpu=False)
-    render = program.Render(program.reserved()[0], False).render(body, static, inputs, outputs)
+    render = program.Rendering(program.reserved()[0], False).render(body, static, inputs, outputs)
     library = real(render)
-    work = program.Recorder(library)
+    work = program.CallRecorder(library)
     operands = [work.operand(library.empty(shape, dtype)) for shape, dtype in inputs]
     body(work, *operands, *static)
     for algorithm, _ in work.calls:

@@ -48,7 +48,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Workload:
     """Arguments of `run`: arrays by name, those of iterators as in ``d_in.0``, and all others.
 
     Attributes
@@ -72,8 +72,8 @@ class Problem:
         return sum(each.nbytes for each in self.arrays.values()) + outputs
 
 
-def problems(spec: Specialisation, items: int | None, segment_size: int | None, room: int) -> list[Problem]:
-    """Return the problems that a specialisation is tuned for, and those with which it may not get slower.
+def workloads(spec: Specialisation, items: int | None, segment_size: int | None, room: int) -> list[Workload]:
+    """Return the workloads that a specialisation is tuned for, and those with which it may not get slower.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def _is_over_arrays(node: nodes.IteratorNode) -> bool:
 
 
 def iterator(argument: nodes.Argument, arrays: Mapping[str, Any], items: int) -> Iterator:
-    """Return an iterator over some items of arrays, which have the names of `Problem`."""
+    """Return an iterator over some items of arrays, which have the names of `Workload`."""
     leaves = []
     for i, slot in enumerate(argument.given.layout):
         start = items - 1 if slot.step < 0 and slot.kind != "bytes" else 0
@@ -230,14 +230,14 @@ def _text(n: int) -> str:
 # --- Algorithms -----------------------------------------------------------------------------------------
 
 
-def _accumulating(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _accumulating(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _values, n)
     if spec.algorithm == "reduce_into" and "d_out" in arrays:
         arrays["d_out"] = Content(arrays["d_out"].dtype, 1)
-    return Problem(_text(n), arrays, {"num_items": n, **_init(spec)})
+    return Workload(_text(n), arrays, {"num_items": n, **_init(spec)})
 
 
-def _segmented(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _segmented(spec: Specialisation, n: int, length: int | None) -> Workload:
     assert length is not None
     length = min(length, n)
     segments = n // length
@@ -255,14 +255,14 @@ def _segmented(spec: Specialisation, n: int, length: int | None) -> Problem:
             arrays[name] = Content(dtype, segments, _offsets(dtype, first, length), True)
     else:
         others["segment_size"] = length
-    return Problem(f"{_text(items)}, {length} a segment", arrays, others)
+    return Workload(f"{_text(items)}, {length} a segment", arrays, others)
 
 
 def _offsets(dtype: np.dtype[Any], first: int, length: int) -> Callable[[int], Array]:
     return lambda count: (first + length * np.arange(count, dtype=np.int64)).astype(dtype)
 
 
-def _of_columns(spec: Specialisation, n: int, columns: int | None) -> Problem:
+def _of_columns(spec: Specialisation, n: int, columns: int | None) -> Workload:
     assert columns is not None
     columns = min(columns, n)
     length = n // columns
@@ -270,10 +270,10 @@ def _of_columns(spec: Specialisation, n: int, columns: int | None) -> Problem:
     if spec.algorithm == "column_reduce" and "d_out" in arrays:
         arrays["d_out"] = Content(arrays["d_out"].dtype, columns)
     others = {"outer": 1, "length": length, "inner": columns, **_init(spec)}
-    return Problem(f"{_text(length * columns)}, {columns} columns", arrays, others)
+    return Workload(f"{_text(length * columns)}, {columns} columns", arrays, others)
 
 
-def _merging(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _merging(spec: Specialisation, n: int, length: int | None) -> Workload:
     kind = spec.operators[0][1].kind
     if kind not in _UP and kind not in _DOWN:
         raise UnsuitableError("op: no keys are made here that an operator of one's own has sorted")
@@ -285,7 +285,7 @@ def _merging(spec: Specialisation, n: int, length: int | None) -> Problem:
     others: dict[str, Any] = {f"num_items{which}": count for which, count in counts.items()}
     if "d_in_items1" not in arrays:
         others |= dict.fromkeys(("d_in_items1", "d_in_items2", "d_out_items"))
-    return Problem(_text(n), arrays, others)
+    return Workload(_text(n), arrays, others)
 
 
 def _sorted(dtype: np.dtype[Any], is_down: bool, count: int) -> Array:
@@ -293,46 +293,46 @@ def _sorted(dtype: np.dtype[Any], is_down: bool, count: int) -> Array:
     return found[::-1].copy() if is_down else found
 
 
-def _itemwise(make: Maker, spec: Specialisation, n: int, length: int | None) -> Problem:
-    return Problem(_text(n), _inputs(spec, make, n), {"num_items": n})
+def _itemwise(make: Maker, spec: Specialisation, n: int, length: int | None) -> Workload:
+    return Workload(_text(n), _inputs(spec, make, n), {"num_items": n})
 
 
-def _choosing(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _choosing(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _runs if spec.algorithm == "unique_by_key" else _keys, n)
     for name in arrays:
         if "num_selected" in name:
             arrays[name] = Content(arrays[name].dtype, 2 if spec.algorithm == "three_way_partition" else 1)
-    return Problem(_text(n), arrays, {"num_items": n})
+    return Workload(_text(n), arrays, {"num_items": n})
 
 
-def _finding(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _finding(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _ones, n)  # so that "not" holds for none of them, and all are read
     if "d_out" in arrays:
         arrays["d_out"] = Content(arrays["d_out"].dtype, 1)
-    return Problem(_text(n), arrays, {"num_items": n})
+    return Workload(_text(n), arrays, {"num_items": n})
 
 
 def _ones(dtype: np.dtype[Any], count: int) -> Array:
     return np.ones(count, dtype)
 
 
-def _searching(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _searching(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _keys, n)
     dtype = arrays["d_data"].dtype
     arrays["d_data"] = Content(dtype, n, lambda count: _ascending(dtype, count), True)
     if spec.option("values_sorted"):
         arrays["d_values"] = arrays["d_data"]
-    return Problem(_text(n), arrays, {"num_items": n, "num_values": n})
+    return Workload(_text(n), arrays, {"num_items": n, "num_values": n})
 
 
-def _counting(spec: Specialisation, n: int, length: int | None) -> Problem:
+def _counting(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _samples, n)
     arrays["d_histogram"] = Content(arrays["d_histogram"].dtype, BINS)
     is_float = np.dtype(spec.option("levels")).kind == "f"
     upper = 1.0 if is_float else (1 << min(8 * arrays["d_samples"].dtype.itemsize, 30) - 1)
     bounds = {"h_lower_level": 0.0 if is_float else 0, "h_upper_level": upper}
     levels = {"h_num_output_levels": BINS + 1, **bounds}
-    return Problem(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
+    return Workload(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
 
 
 def _samples(dtype: np.dtype[Any], count: int) -> Array:
@@ -347,7 +347,7 @@ _ACCUMULATING = ("inclusive_scan", "exclusive_scan", "reduce_into")
 _TRANSFORMS = ("unary_transform", "binary_transform")
 _OF_TUPLES = (*_OF_COLUMNS, *_ACCUMULATING, *_TRANSFORMS)  # which iterators are made for
 _UP, _DOWN = (OpKind.LESS,), (OpKind.GREATER,)
-_MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
+_MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     **dict.fromkeys(_ACCUMULATING, _accumulating),
     **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
     **dict.fromkeys(_TRANSFORMS, partial(_itemwise, _values)),

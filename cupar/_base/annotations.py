@@ -1,4 +1,4 @@
-"""Types of what users give, for annotations: type checkers read this, and no process imports it."""
+"""Types of public parameters. Only type checkers import this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of calls and launches in compiled code: checks that both share."""
+"""Checks of arguments that calls and launches in compiled host code share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def aligned(name: str, value: str, alignment: int) -> list[str]:
     ]
 
 
-class Called(types.Callable):  # type: ignore[misc]
+class CheckedCallable(types.Callable):  # type: ignore[misc]
     """A type of values that are called, and whose arguments are checked before numba compiles the call.
 
     Otherwise numba reports an error twice, among its list of candidates.

@@ -10,7 +10,7 @@ from .. import arrays
 from .results import Results
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """What is known of a function beside its signature."""
 
     returns: Callable[..., Results]  # given its arguments
@@ -42,7 +42,7 @@ _TYPES = {
 }
 
 
-class Described(NamedTuple):
+class OperatorSchema(NamedTuple):
     """How an operator is called."""
 
     schema: str
@@ -51,7 +51,7 @@ class Described(NamedTuple):
     positional: list[str]  # of the function in `cupar.arrays`, operators among them
 
 
-def described(name: str, row: Row) -> Described:
+def schema_of(name: str, row: OperatorRow) -> OperatorSchema:
     """Return how an operator is called, from the signature in `cupar.arrays`."""
     texts, names, defaults, positional = [], [], [], []
     types = {**_TYPES, **row.types}
@@ -72,7 +72,7 @@ def described(name: str, row: Row) -> Described:
         texts.append(text)
         names.append(each.name)
         defaults.append(each.default)
-    return Described(", ".join(texts), names, defaults, positional)
+    return OperatorSchema(", ".join(texts), names, defaults, positional)
 
 
 def _parameters(name: str) -> list[inspect.Parameter]:
@@ -86,7 +86,7 @@ def comparison_of(name: str) -> str:
     return next((each for each in COMPARISONS if each in known and not {*OPERATORS} & {*known}), "")
 
 
-def signature(name: str, row: Row) -> inspect.Signature:
+def signature(name: str, row: OperatorRow) -> inspect.Signature:
     """Return that of the function in `cupar.arrays`, without what the operator does not take.
 
     Operators take all arguments by position, too, as PyTorch's own do.

@@ -1,13 +1,12 @@
-"""Tables of factories: from raw arguments to an algorithm that was built before.
+"""Factory cache: maps the raw arguments of a factory to an algorithm that was built before.
 
-Resolving a factory's arguments to a specialisation takes 15 microseconds. A program that asks for the same
-again, with these arrays or others of the same types, does not wait for that: each factory keeps a table, for
-all of its callers. Its keys are tuples of tokens, one for each argument: an array's dtype, the code of a
-Python function, a number's value, the identity of an immutable object. A request is resolved each time if an
-argument has no token, a Python function is given by name, or there is a `link`. Equal code alone does not
-make two Python functions equal; the guard of a fingerprint checks what they read.
+Resolving a factory's arguments to a specialisation takes 15 microseconds. To avoid that for repeated requests,
+each factory has a table, which all callers share. Its keys are tuples of tokens, one for each argument: an
+array's dtype, a Python function's code object, a number's value, an immutable object's identity. A request is
+resolved every time if an argument has no token, a Python function is given by name, or there is a `link`.
+Functions with equal code may read different values: the guard of a fingerprint checks these.
 
-An algorithm enters the table with the second request. The first one gets an object of its own, whose `build`
+An algorithm enters the table with the second request. The first request gets a separate object, whose `build`
 says where the code came from; see `obtain.answer`.
 """
 
@@ -181,7 +180,7 @@ tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those
 def _make(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
     """Call a factory; errors show the user's frames alone."""
     try:
-        with walk.Once():
+        with walk.FingerprintScope():
             return factory(*args, **named)
     except RecursionError as error:
         raise nested(factory.__name__) from cause(error)
@@ -270,8 +269,8 @@ def _make_and_memoise(
     named: dict[str, Any],
 ) -> Launchable:
     """Call a factory, and put its result into the table if that may be shared."""
-    # The guards must be of exactly what the factory resolves: `Once` has each function read once.
-    with walk.Once():
+    # The guards must be of exactly what the factory resolves: `FingerprintScope` has each function read once.
+    with walk.FingerprintScope():
         checks = _checks_of(args, named)
         algorithm = _make(factory, args, named)
     if checks is not None:

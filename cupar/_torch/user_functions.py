@@ -1,4 +1,4 @@
-"""Functions that users give: what names them, whether they changed, what compiled graphs guard of them."""
+"""User functions in operators of PyTorch: their digests, changes to them, and guards in compiled graphs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def digest_of(function: Any) -> str:
     return found.digest.hex()[:16]
 
 
-class Function:
+class UserFunction:
     """The function of an operator: the one that was last given, which may have been changed since."""
 
     def __init__(self, fn: Any, name: str = "fn") -> None:

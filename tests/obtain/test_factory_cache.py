@@ -7,7 +7,7 @@ import pytest
 
 import cupar
 from cupar import _build
-from cupar._obtain import call_sites
+from cupar._obtain import factory_cache
 from cupar.operators import OpKind
 
 CC = 90
@@ -22,7 +22,7 @@ def asked(factory, *args, **named):
 
 
 def remembered():
-    return sum(map(len, call_sites.tables))
+    return sum(map(len, factory_cache.tables))
 
 
 def test_the_same_is_found_again(empty_cache):
@@ -120,10 +120,10 @@ def test_what_has_no_fingerprint_is_not_remembered():
 def test_numbers_given_by_value_do_not_push_out_what_is_asked_for_often(empty_cache, monkeypatch):
     """As a bound in a search or a histogram that is another one each time."""
     found = asked(cupar.reduce_into, "i4", "i4", OpKind.PLUS, INT, cc=CC)
-    table = next(each for each in call_sites.tables if each)
+    table = next(each for each in factory_cache.tables if each)
     (answer,) = table.all().values()
     monkeypatch.setattr(cupar._obtain.obtain, "answer", None)  # whoever goes the long way fails
-    for flood in range(3 * call_sites._MOST):
+    for flood in range(3 * factory_cache._MOST):
         table["numbers", flood] = answer
         assert cupar.reduce_into("i4", "i4", OpKind.PLUS, INT, cc=CC) is found
-    assert len(table.all()) <= 2 * call_sites._MOST
+    assert len(table.all()) <= 2 * factory_cache._MOST
