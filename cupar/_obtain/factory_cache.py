@@ -1,9 +1,10 @@
 """Factory cache: maps the raw arguments of a factory to an algorithm that was built before.
 
-Resolving a factory's arguments to a specialisation takes 15 microseconds. To avoid that for repeated requests,
-each factory has a table, which all callers share. Its keys are tuples of tokens, one for each argument: an
-array's dtype, a Python function's code object, a number's value, an immutable object's identity. A request is
-resolved every time if an argument has no token, a Python function is given by name, or there is a `link`.
+Resolving a factory's arguments to a specialisation takes 15 microseconds. To avoid that for repeated
+requests, each factory has a table, which all callers share. Its keys are tuples of tokens, one for each
+argument: an array's dtype, a Python function's code object, a number's value, an immutable object's identity.
+A request is resolved every time if an argument has no token, a Python function is given by name, or there is
+a `link`.
 Functions with equal code may read different values: the guard of a fingerprint checks these.
 
 An algorithm enters the table with the second request. The first request gets a separate object, whose `build`
