@@ -211,7 +211,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-# Files of which each has the algorithms of a family, as `reduce`: not public, but what users may well call.
+# Modules that each hold a family's algorithms, such as `reduce`: not public, though users may import them.
 _FAMILIES = [name for name in _NAMES if name.isidentifier() and name[0] != "_" and name != "structs"]
 
 

@@ -1,4 +1,4 @@
-"""The layers of the cache below memory: values under a key, without knowing what they mean.
+"""The layers of the cache below memory: opaque values under keys.
 
 A build costs seconds, so it is made once. `fetch` looks for it in the user's directory, then in the read-only
 directories and bundles that were named, then in a shared store; or makes it while other processes wait for
@@ -258,7 +258,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Fetc
     no make of that one fetches this; its exceptions pass through and leave nothing behind. An entry that
     is not `portable`, as other machines cannot use it, stays in the user's directory.
 
-    It is not counted in `stats`: only the caller knows what a build that found its template should be called.
+    It is not counted in `stats`: only the caller knows which origin a build with a cached template has.
     """
     own = disk()
     found = _load_any(own, key, portable)
@@ -357,7 +357,7 @@ def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadlin
 
 
 def discard(key: str) -> None:
-    """Drop an entry that turned out to be unusable, although it is what was stored."""
+    """Drop an entry that is unusable although it is intact."""
     unusable.add(key)
     store = disk()
     if store is not None:
@@ -386,10 +386,10 @@ class Stats:
 
 
 class _Counter:
-    """Counts without a lock, for that would be a good part of what a lookup in memory costs."""
+    """A counter without a lock, whose cost would be noticeable in a lookup in memory."""
 
     def __init__(self) -> None:
-        self.add = itertools.count().__next__  # one step, whatever other threads do
+        self.add = itertools.count().__next__  # atomic: one step of the interpreter
         self._less = 0
 
     def value(self) -> int:

@@ -1,1 +1,1 @@
-"""What a run asked for, written down; built or loaded in another run."""
+"""Recorded requests of one run, built or loaded ahead of another."""

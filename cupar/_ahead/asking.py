@@ -65,7 +65,7 @@ class RequestReporter:
         }
         try:
             line["spec"] = base64.b64encode(codec.dumps(spec)).decode()
-        except Exception as error:  # whatever the pickling of what the user's operators read raises
+        except Exception as error:  # pickling values that operators read may raise anything
             if spec.is_cpu:  # it is built here all the same
                 return line
             names = ", ".join(record.operators(spec))
@@ -85,7 +85,7 @@ def tell_failure(file: int, script: str, error: Exception, *, has_cc: bool) -> N
     if isinstance(error, NoDeviceError):
         unknown = not has_cc and str(error) != NOTHING_RUNS
         why = "there is no GPU here: name compute capabilities (--cc)" if unknown else NOTHING_RUNS
-    elif _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
+    elif _ABOUT_GPUS.search(why):  # any library may report that there is no GPU
         why = f"{why}\n{NOTHING_RUNS}"
     _tell(file, {"place": _place(script, error), "failure": why})
 

@@ -67,7 +67,7 @@ class _Collector:
 
 
 def collected(ask: Callable[[], object], cc: int) -> list[Specialisation]:
-    """Return what a function asks factories for, which build nothing meanwhile."""
+    """Return the specialisations that a function requests, while factories build nothing."""
     usual, collector = obtain.observer, _Collector(cc)
     factory_cache.forget()
     obtain.observer = collector
@@ -117,7 +117,7 @@ class _Unbuilt:
 def ask_list(
     requests: Iterable[record.Request], ccs: Sequence[int]
 ) -> tuple[list[Specialisation], list[Failure]]:
-    """Return what a recorded list asks for, and what of it could not be made again.
+    """Return the specialisations of a recorded list, and the lines that could not be restored.
 
     Without compute capabilities, each is for the one it was recorded for.
     """
@@ -131,7 +131,7 @@ def ask_list(
 def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
     try:
         return request.load(cc)
-    except Exception as error:  # whatever the code in a list raises
+    except Exception as error:  # code in a list may raise anything
         return Failure(request.place, message(error).removeprefix(f"{request.place}: "))
 
 
@@ -147,7 +147,7 @@ class BuildJob:
     template: str
 
     def __str__(self) -> str:
-        """Return what it is, as in ``reduce_into(d_in: Pointer(int32), …, op: <lambda>) for sm_90``."""
+        """Describe the build, as in ``reduce_into(d_in: Pointer(int32), …, op: <lambda>) for sm_90``."""
         return f"{self.spec.algorithm}({', '.join((*self.types, *self.operators))}) for {text(self.spec.cc)}"
 
     @property
@@ -223,7 +223,7 @@ def _common_headers(todo: Iterable[BuildJob], processes: int) -> set[tuple[str, 
 def build(
     todo: Sequence[BuildJob], processes: int, idle: Callable[[], None] = lambda: None
 ) -> Generator[tuple[BuildJob, Outcome], None, None]:
-    """Build, and yield each job with what became of it, as they are done.
+    """Build, and yield each job with its outcome when it is done.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def build(
         except HelperError as error:
             _unlock(job)
             return Outcome("failed", time.perf_counter() - start, error=str(error))
-        except Exception as error:  # whatever starting a helper, or pickling what an operator reads, raises
+        except Exception as error:  # starting a helper and pickling may raise anything
             if helper.is_lost:
                 unusable = error
             return error

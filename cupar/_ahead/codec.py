@@ -37,14 +37,14 @@ _PROTOCOL: Final = 5  # the same in all versions of Python
 
 
 def dumps(spec: Specialisation) -> bytes:
-    """Return a specialisation as bytes; raise whatever pickle raises of what an operator reads."""
+    """Return a specialisation as bytes; raise pickle's error if an operator reads a value that it refuses."""
     buffer = io.BytesIO()
     _Pickler(buffer, _PROTOCOL).dump(spec)
     return zlib.compress(buffer.getvalue())  # which has a checksum, too
 
 
 def loads(data: bytes) -> Specialisation:
-    """Return a specialisation that builds the same; raise whatever unpickling raises, and the code in a list.
+    """Return a specialisation that builds the same; errors of pickle and of code in a list are passed on.
 
     Builds of it cannot be called: its operators have lost their state.
     """
@@ -55,7 +55,7 @@ def loads(data: bytes) -> Specialisation:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles what operators are made of."""
+    """Pickles the parts of operators."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again, NotImplemented if as pickle does it."""
@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _no_guard() -> guards.Guard:
-    """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
+    """Return the guard of an operator that is not in this process; it never holds."""
     return guards.NO_GUARD
 
 

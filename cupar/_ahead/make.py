@@ -1,4 +1,4 @@
-"""Making one build, in whatever process."""
+"""One build ahead of time, in this process or a helper."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from . import codec
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a build."""
+    """The outcome of a build."""
 
     # Linked: CCCL's kernels were in the cache. There: all of it was.
     result: Literal["built", "linked", "found", "failed"]
     seconds: float
     cubin_size: int = 0  # bytes of GPU code
     error: str = ""  # why it failed
-    warnings: tuple[str, ...] = ()  # what the cache said
+    warnings: tuple[str, ...] = ()  # from the cache
 
 
 def make(spec: Specialisation) -> Outcome:
-    """Make a build, unless it is in the cache; whatever is wrong with it is in the outcome."""
+    """Make a build, unless it is in the cache; errors are part of the outcome."""
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
             built = obtain.answer(spec, None).build
             failed = ""
-        except Exception as error:  # whatever the compilers raise
+        except Exception as error:  # compilers may raise anything
             failed = message(error)
     seconds = time.perf_counter() - start
     texts = tuple(str(each.message) for each in said if issubclass(each.category, CacheWarning))
@@ -56,6 +56,6 @@ def make_in_helper(request: bytes) -> bytes:
     precompiled.expect_many(bool(request[0]))
     try:
         outcome = make(codec.loads(request[1:]))
-    except Exception as error:  # whatever unpickling raises of what an operator reads
+    except Exception as error:  # unpickling may raise anything
         outcome = Outcome("failed", 0.0, error=message(error))
     return pickle.dumps(outcome)

@@ -110,7 +110,7 @@ def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
     """Do something for a line of a recorded list, or else warn: builds that are not there are made later."""
     try:
         return do(*args)
-    except Exception as error:  # whatever the builders raise, and the code in a list
+    except Exception as error:  # builders and code in a list may raise anything
         why = str(error).removeprefix(f"{place}: ")
         warn_once(("preload", place), f"{place}: not preloaded, but built when asked for: {why}")
         return None

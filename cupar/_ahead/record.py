@@ -1,4 +1,4 @@
-"""What a run asked for, as a list that another run, or another machine, can ask for again.
+"""Recorded lists: requests of one run, which another run or machine can repeat.
 
 A list is a text file with one JSON object a line. Each is one question: what was asked for as a person reads
 it, the compute capability, the key of the build that answered it, and the specialisation as bytes (see
@@ -37,7 +37,7 @@ AnyPath = str | os.PathLike[str]
 
 
 class RecordError(ValueError):
-    """A recorded list, or a line of one, is not what it should be. The message begins with its place."""
+    """A recorded list, or a line of one, is invalid. The message begins with its place."""
 
     __module__ = "cupar"
 
@@ -182,7 +182,7 @@ class Recorder:
         }
         try:
             return {**line, "spec": base64.b64encode(codec.dumps(spec)).decode()}
-        except Exception as error:  # whatever the pickling of what the user's operators read raises
+        except Exception as error:  # pickling values that operators read may raise anything
             why = f"an operator ({', '.join(line['operators'])}) cannot be pickled: {message(error)}"
             topic = ("record", spec.algorithm, why)
             warn_once(topic, f"{self._path}: {spec.algorithm} is left out: {why}")
@@ -196,7 +196,7 @@ class Recorder:
             try:
                 size = os.fstat(file).st_size
                 if line and size and read_at(file, 1, size - 1) != b"\n":
-                    line = b"\n" + line  # after what a process left that was killed
+                    line = b"\n" + line  # ends the partial line of a process that was killed
                 if os.write(file, line) != len(line):  # one call, so that no two processes' lines mix
                     raise OSError("no space left for a whole line")
             finally:

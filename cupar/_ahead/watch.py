@@ -97,7 +97,7 @@ def _total(seconds: Mapping[str, float]) -> float:
 
 
 def _kept_seconds(key: str) -> Mapping[str, float]:
-    """Return what a build cost, by stage, as its entry says; nothing if it is gone."""
+    """Return the seconds of each stage of a build, from its entry; empty if the entry is gone."""
     try:
         found: Mapping[str, float] = cache.info(key).meta["seconds"]
         return found

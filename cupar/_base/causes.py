@@ -13,7 +13,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=BaseException)
 
-EXPECTED = (TypeError, ValueError, RuntimeError, ImportError)  # what cupar raises for its users
+EXPECTED = (TypeError, ValueError, RuntimeError, ImportError)  # errors meant for users
 
 
 def is_debugging() -> bool:
@@ -22,7 +22,7 @@ def is_debugging() -> bool:
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """Return what a short error is to be raised from: the long one when debugging, else nothing."""
+    """Return the cause of a short error: the long error when debugging, else None."""
     return error if is_debugging() else None
 
 
@@ -73,7 +73,7 @@ def nested(name: str) -> TypeError:
 
 
 def brief(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate what users call off the path of a call: errors show the user's frames alone.
+    """Decorate a public function that is not on the path of calls: errors show the user's frames only.
 
     After JAX's `api_boundary`. With ``CUPAR_DEBUG=1`` all frames are shown.
     """

@@ -29,7 +29,7 @@ def _from_environment() -> bool | None:
 _named = _from_environment()  # None: it names no device
 _default = bool(_named)
 _current: ContextVar[int | None] = ContextVar("cupar_device", default=None)
-_CALL = 2  # of the CPU, and in a call of what was built for it
+_CALL = 2  # of the CPU, inside a call of an algorithm built for it
 
 
 def is_cpu() -> bool:

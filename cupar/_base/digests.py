@@ -24,7 +24,7 @@ else:
 
 
 def canonical(part: Any) -> str:
-    """Return a text that is the same for equal parts alone, whatever the order of names.
+    """Return a text that is equal only for equal parts, in any order of names.
 
     As JSON's, but with Python's literals: importing `json` costs 2 ms, a thirtieth of a start.
     """

@@ -49,5 +49,5 @@ def attempt(subject: str, folder: Path, name: str, suffix: str, show: Callable[[
             named = [name, *[part.replace(" ", "-").replace("/", "-")] * bool(part)]
             place = folder / (".".join(named) + suffix)
             place.write_bytes(content.encode() if isinstance(content, str) else content)
-    except Exception as error:  # whatever compilers and disks raise
+    except Exception as error:  # compilers and disks may raise anything
         warn_once(("CUPAR_DUMP", subject, type(error)), f"CUPAR_DUMP: {subject} is not written: {error}")

@@ -10,7 +10,7 @@ class AbandonedError(RuntimeError):
 
 
 class BuildError(RuntimeError):
-    """A compiler refused what cupar gave it; the message holds the compiler's own."""
+    """A compiler failed; the message contains the compiler's."""
 
     __module__ = "cupar"
 

@@ -1,4 +1,4 @@
-"""What a forked child must forget: each module that keeps it registers that with `in_child`.
+"""State that a forked child must reset: each module registers its own with `in_child`.
 
 A child has one thread. It inherits locks that others held, work that others had begun, and handles that only
 the parent may use or destroy. A fork waits for two kinds of locks that are not cupar's own: LLVM's, and those
@@ -100,7 +100,7 @@ _llvms: list[Any] = []  # the lock of LLVM, while a thread forks
 def _wait() -> None:
     """Wait until no other thread imports what builds import, and none is within LLVM.
 
-    A child needs LLVM to load what was built, whatever others build. A module that another thread imports
+    A child needs LLVM to load builds, whether or not others compile. A module that another thread imports
     would stay half-imported and locked in the child. Only modules of the standard library and of `_IMPORTED`
     are waited for: importing a program's own may take for ever, or wait for this thread.
     """
@@ -119,7 +119,7 @@ def _wait() -> None:
 
 
 def _imported_by_others() -> Iterator[str]:
-    """Yield the names of modules that other threads import: of what a child may want to import."""
+    """Yield the modules, among those that a child may import, that other threads are importing."""
     me = _thread.get_ident()
     for name, kept in [*getattr(_bootstrap, "_module_locks", {}).items()]:
         lock, package = kept(), name.partition(".")[0]

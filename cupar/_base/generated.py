@@ -37,7 +37,7 @@ def define(subject: str, wanted: str, template: str, names: dict[str, Any], **va
     Parameters
     ----------
     subject : str
-        What the code is for; dumped files are named after it.
+        The purpose of the code; dumped files are named after it.
     names : dict
         The functions' globals. The functions themselves are removed from it, or they would keep each other
         alive.

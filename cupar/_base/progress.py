@@ -68,12 +68,12 @@ def building(what: str, call: Callable[[], T]) -> T:
 
 
 def waited_for(call: Callable[[], T]) -> T:
-    """Return what a function waits for: builds in the background, of which the line tells meanwhile."""
+    """Call a function that waits for builds in the background, and show these in the progress line."""
     return _Task().do(call)
 
 
 def waiting(whom: str, call: Callable[[], T]) -> T:
-    """Return what a function waits for: others, as in ``another process``."""
+    """Call a function that waits for someone else, as in ``another process``."""
     if _current.get() is None:
         return _Task(waits_for=whom).do(call)
     with stage(f"waiting for {whom}"):
@@ -114,11 +114,11 @@ class _Line:
         return time.monotonic() - self.until > _PAUSE or place.where != self.place.where
 
     def left(self) -> float:
-        """Return the seconds until it is to be drawn."""
+        """Return the seconds until it should be drawn."""
         return max(0.0, self.since + _PATIENCE - time.monotonic())
 
     def draw(self, tasks: Sequence[_Task]) -> None:
-        with suppress(Exception):  # a terminal that is gone, or whatever a notebook raises
+        with suppress(Exception):  # the terminal may be gone, and a notebook may raise anything
             text = _text(tasks, self.done, time.monotonic() - self.since, self.place.width())
             if text:
                 self._is_drawn = True

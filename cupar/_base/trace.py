@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_on() -> bool:
-    """Whether each launch is to be printed."""
+    """Whether to print each launch."""
     return os.environ.get("CUPAR_TRACE", "").strip().lower() not in {"", *OFF}
 
 

@@ -8,7 +8,7 @@ as in a checkout, it is a hash of the files.
 cupar's own version is no part of a key: most releases leave code as it is, and checkouts change it without a
 release. Instead, keys have a hash of the files that decide it, as they are on this machine.
 
-`importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of what a start may cost;
+`importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of a start;
 `importlib.resources` costs 10 ms, so files are read by the loader beneath it.
 """
 

@@ -39,7 +39,7 @@ def _no_states() -> tuple[_States, Recent[int, list[LaunchState]], _States]:
 
 
 class Launchable:
-    """What is built for a specialisation, and launched where its code is loaded: an algorithm or a kernel."""
+    """A built specialisation that can be launched: the base class of algorithms and users' kernels."""
 
     _family: ClassVar[Family | None] = None
     _loaded: ClassVar[Any] = Loaded
@@ -134,7 +134,7 @@ class Launchable:
         if not isinstance(source, Built) and not source.refusal:
             if not source.wait(timeout):
                 return False
-            source = self._built  # which raises what the build did
+            source = self._built  # raises the error of the build
         if tier != "fast" or not isinstance(source, Built) or source.build.tier == "fast":
             return True
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
@@ -178,7 +178,7 @@ class Launchable:
             return name, arguments, "is being built"
         try:
             return name, arguments, self.build
-        except Exception as error:  # whatever the compilers raise
+        except Exception as error:  # compilers may raise anything
             return name, arguments, f"could not be built: {message(error).splitlines()[0]}"
 
     @property
@@ -197,7 +197,7 @@ class Launchable:
             self._free = _no_states()
 
     def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
-        """Return a function that checks the arguments of a call, and returns what it launches with."""
+        """Return a function that checks the arguments of a call, and returns the problem and the values."""
         raise NotImplementedError
 
     def _take(self, stream: int, alone: bool = False) -> tuple[LaunchState, list[LaunchState]]:
@@ -277,7 +277,7 @@ class Launchable:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not what it was built for, or is too small, or the stream is captured.
+            If an argument has another type than the build's, or is too small, or the stream is captured.
         NoDeviceError
             If there is no GPU.
         """
@@ -341,7 +341,7 @@ class Algorithm(Launchable):
     _rows: ClassVar[str] = ""
     _disjoint_outputs: ClassVar[bool] = False
     # Takes the specialisation, and returns the function that checks the arguments of a call that it names,
-    # and makes the problem of them. numba compiles it as it stands, so it keeps to what plans do (see
+    # and makes the problem of them. numba compiles it unchanged, so it is restricted like plans (see
     # `_kernels.family`), and is given counts and row lengths once they are checked. None: the first count is
     # the problem.
     _problem_maker: ClassVar[Any] = None

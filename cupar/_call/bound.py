@@ -26,7 +26,7 @@ class Bound:
     Notes
     -----
     It is a CUDA graph of the call's kernels. It is launched where the context is current that it was made in,
-    and runs with the default priority on the whole GPU, whatever the stream. Calling it never waits for the
+    and runs with the default priority on the whole GPU on any stream. Calling it never waits for the
     GPU; making it may, when the driver needs more memory for graphs.
 
     It cannot be captured: a graph is not launched in a capture. Call `run` there.
@@ -76,7 +76,7 @@ class Bound:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not what the algorithm was built for, or is too small; or after `close`.
+            If an argument has another type than the algorithm's, or is too small; or after `close`.
         """
         algorithm = self._algorithm
         if self._is_closed:

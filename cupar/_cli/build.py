@@ -100,7 +100,7 @@ def _asked(arguments: Arguments) -> tuple[list[BuildJob], list[Failure], dict[st
 def _built(arguments: Arguments, jobs: list[BuildJob], made: dict[str, Outcome]) -> dict[str, Outcome]:
     """Build the missing jobs and report progress: on a terminal with a bar, elsewhere with lines.
 
-    Return what came of each key.
+    Return the outcome of each key.
     """
     from .._ahead import batch
     from .._jobs.threads import cores

@@ -170,7 +170,7 @@ def _fields(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Return metadata as text; a part of a key says first what it is, and then exactly."""
+    """Return metadata as text; a part of a key has its short form first, then its exact value."""
     if isinstance(value, list) and value and isinstance(value[0], str):
         told, *rest = value
         exactly = " ".join(rest) if all(isinstance(each, str) for each in rest) else json.dumps(rest)

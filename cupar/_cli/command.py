@@ -1,4 +1,4 @@
-"""What a command is, declared once: at the function that runs it.
+"""Declarations of commands, each at the function that runs it.
 
 Files that declare commands are imported at each start. What one needs is imported when it runs: a listing
 needs neither NumPy nor a compiler.
@@ -28,12 +28,12 @@ class FailedError(Exception):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends what it meets as an interrupt does."""
+    """SIGTERM, raised like an interrupt."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a command: a document for ``--json``, what shows it to a person, the exit status."""
+    """The result of a command: a document for ``--json``, its text for people, the exit status."""
 
     document: dict[str, Any]
     show: Callable[[], None]

@@ -13,7 +13,7 @@ from .terminal import complain, print_fields
 
 @command("info", "show versions, compilers, GPUs, and the cache")
 def info(arguments: Arguments) -> Result:
-    """Show what cupar finds on this machine, and what it misses.
+    """Show what cupar finds on this machine, and what is missing.
 
     Examples
     --------

@@ -35,7 +35,7 @@ from .command import (
 )
 from .terminal import OutputError, complain, leave_output, open_closed_streams, print_json
 
-_INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports of a program that SIGINT or SIGPIPE ended
+_INTERRUPTED, _BROKEN_PIPE = 130, 141  # exit statuses that shells report after SIGINT and SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,7 +137,7 @@ def _ending_cleanly() -> Iterator[None]:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Write what the cache warns of as a line, without the place in cupar's code that it comes from."""
+    """Write a warning of the cache as one line, without its place in cupar's code."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         if issubclass(category, CacheWarning):

@@ -27,7 +27,7 @@ _FOLDER = Path(__file__).parent / "start"
 
 
 class ProgramResult(NamedTuple):
-    """What a script asked for, what of it failed, and what its process has built, by keys."""
+    """The requests of a script, those that failed, and the builds of its process, by key."""
 
     specs: list[Specialisation]
     failures: list[Failure]
@@ -42,7 +42,7 @@ def become(words: Sequence[str], *, is_quiet: bool) -> NoReturn:
 
 
 def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
-    """Run a program; return its exit status, negative for a signal, and what it asked for."""
+    """Run a program; return its exit status, negative for a signal, and its requests."""
     with closing(_file()) as file:
         status = _run(words, f"run {file.fileno()}", file)
         text = _text(file)
@@ -55,7 +55,7 @@ def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
 
 
 def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> ProgramResult:
-    """Return what a script (.py) or a recorded list asks for; `arguments` are the script's."""
+    """Return the requests of a script (.py) or a recorded list; `arguments` are the script's."""
     from .._ahead import batch, record
 
     if path.suffix == ".py":
@@ -67,7 +67,7 @@ def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Progr
 
 
 def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> ProgramResult:
-    """Run a script whose factories build nothing; return what it asked for.
+    """Run a script whose factories build nothing; return its requests.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Prog
 
 
 def _received(text: bytes, script: str, status: int) -> ProgramResult:
-    """Return what a script reported before it ended; its settings hold here from now on."""
+    """Return the requests that a script reported before it ended; its settings are adopted here."""
     from .. import _cache
     from .._ahead import batch, codec, make
 
@@ -154,7 +154,7 @@ def _start(words: Sequence[str], what: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _options(words: Sequence[str]) -> list[str]:
-    """Return the options that a command line of python's begins with, each a word, but for what it runs."""
+    """Return the leading options of a python command line, each a word, without the program it runs."""
     found: list[str] = []
     left = iter(words)
     for word in left:

@@ -1,4 +1,4 @@
-"""What a program does for the command that has started it: the program's side of `program`.
+"""The side of `program` that runs inside the program which a command started.
 
 It begins before the program does. What it imports then, beside what python does, the program could not have
 in another form: no NumPy, whose threads a program may set first, and nothing that may have a file of its name
@@ -19,7 +19,7 @@ from . import STARTED, STARTED_PATH
 
 
 def begin() -> None:
-    """Begin what the environment says, and leave it as the user has it."""
+    """Install the observer that the environment asks for, and restore the user's environment."""
     purpose, *words = os.environ.pop(STARTED).split()
     path = os.environ.pop(STARTED_PATH, None)
     if path is None:

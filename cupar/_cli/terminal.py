@@ -1,4 +1,4 @@
-"""What the command line prints: tables, fields and JSON; plain where there is no terminal."""
+"""Output of the command line: tables, fields and JSON; plain text where there is no terminal."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def progress_bar(*columns: str, shown: bool) -> Progress:
 
 
 def _printable(text: str) -> str:
-    """Return text without what a terminal acts on: metadata of a foreign bundle may hold anything."""
+    """Return text without control characters: metadata of a foreign bundle may hold anything."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 

@@ -216,7 +216,7 @@ def _progress(arguments: Arguments, number: int) -> Iterator[tuple[Begin, Notify
         yield begin, notify
 
 
-# --- What came of it ------------------------------------------------------------------------------------
+# --- Results --------------------------------------------------------------------------------------------
 
 
 def _time(seconds: float) -> str:

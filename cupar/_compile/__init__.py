@@ -7,5 +7,5 @@
   arrays into arguments, and `numba_errors` explains numba's refusals.
 - `nvrtc`: compiles C++. `workers` runs it in several processes, `precompiled` keeps headers between kernels.
 - `nvjitlink`: links kernels, iterators and operators. `limits` explains items that are too large.
-- `inference`: what an operator returns, and whether it can be fingerprinted, without a build.
+- `inference`: an operator's result dtype, and whether it can be fingerprinted, without a build.
 """

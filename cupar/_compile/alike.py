@@ -1,4 +1,4 @@
-"""Where a compiler is missing: an entry that means the same as a wanted one, whatever compilers made it."""
+"""Equivalent entries of other compiler versions, for machines without a compiler."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 def find(key: str, *, remote: bool) -> _cache.FetchedEntry | None:
-    """Return an entry that means what this key does: of those with the newest compilers the first found.
+    """Return an entry equivalent to this key's, made by the newest compilers among those found.
 
-    What lies here comes before what the shared store has.
+    Entries on this machine come before those of the shared store.
     """
     start = time.perf_counter()
     layers = [each for each in (_cache.disk(), *_cache.bundles()) if each is not None]

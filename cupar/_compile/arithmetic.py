@@ -7,7 +7,7 @@ nowhere else:
   (numba raises or gives 0; in LLVM it is undefined);
 - a complex number divided by zero gives infinities and NaN, as in NumPy and in `_ir.cpp`, and 0.0 to a
   negative power gives an infinity (numba raises; on a GPU that makes the operator return zeros);
-- integers to the power of integers wrap around, whatever the exponent;
+- integers to the power of integers wrap around for any exponent;
 - a shift by the width of the type or more, or by a negative number, shifts everything out, as in NumPy
   (LLVM leaves it undefined).
 """
@@ -58,7 +58,7 @@ def lowerings(types: Any, make_signature: Any) -> list[Lowering]:
 
 @functools.cache
 def _of_cuda() -> tuple[list[Lowering], dict[str, Any], dict[Any, Any]]:
-    """Return the overrides for GPUs, those of ufuncs, and what numba compiles of its own with them."""
+    """Return the overrides for GPUs, those of ufuncs, and numba's own functions that use them."""
     from .._numba import signature_of, types
 
     return lowerings(types, signature_of), of_ufuncs(types, signature_of), {}
@@ -255,7 +255,7 @@ def of_ufuncs(types: Any, make_signature: Any) -> dict[str, Callable[..., Any]]:
 
 
 def of_ufunc(numbas: dict[str, Any], ours: dict[str, Callable[..., Any]]) -> dict[str, Any]:
-    """Return what computes the items of a ufunc, by types, with ours for what numba has."""
+    """Return the item functions of a ufunc by types, with ours in place of numba's."""
     return {kinds: ours.get(emit.__name__, emit) for kinds, emit in numbas.items()}
 
 

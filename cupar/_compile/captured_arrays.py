@@ -1,6 +1,6 @@
 """Operators that capture device arrays, made into functions that have the arrays as arguments.
 
-numba makes what a function reads from outside into constants, and a device array cannot be one. So the
+numba turns values that a function captures into constants, and a device array cannot be one. So the
 operator's code becomes a closure in a function that has the arrays as its first parameters: numba inlines
 closures, whose captured arrays are arguments. Where the operator reads an array as a global, the
 instruction is made to read a variable of the closure first.

@@ -1,4 +1,4 @@
-"""What the CPU at hand is and can do, without LLVM: to find builds, those of other machines, too."""
+"""Name and features of this CPU, found without LLVM, to select builds, also of other machines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _plain(name: str) -> str:
 
 
 def missing(features: str) -> list[str]:
-    """Return what the CPU at hand lacks of features, as in ``"+avx2,+fma"``, that code may use."""
+    """Return the features in a list, as in ``"+avx2,+fma"``, that this CPU lacks."""
     names = [each[1:] for each in features.split(",") if each.startswith("+")]
     return [name for name in names if name not in _UNUSED and not _is_here(name)]
 

@@ -45,7 +45,7 @@ def fetch(
     Return it, and what `use` makes of it, once `load` has loaded that. It may have been found already. Raise
     ImportError if it has to be made, and a compiler is missing.
 
-    An entry that `use` fails on, although it is what was stored, is made again: something else was stored
+    An intact entry that `use` fails on is made again: something else was stored
     under its key. It is replaced once the new one has loaded. One that `load` fails on may be as good as any:
     the GPU's memory, context or driver is the cause.
     """

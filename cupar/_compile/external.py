@@ -44,7 +44,7 @@ _ASKED: Final = re.compile(
 
 
 def _refused(said: str, code: Linkable) -> str:
-    """Say what cupar refuses in the user's C++ in place of how it has the compiler refuse that.
+    """Translate a compiler's error for C++ that cupar refuses on purpose.
 
     Files have the names that the user knows, as far as they have them.
     """

@@ -30,7 +30,7 @@ _unextended: Bounded[object] = Bounded(functools.partial(LRUCache, 1024))
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
-    """Return the dtype of what an operator returns, whatever its output is; the cache keeps what numba found.
+    """Return the dtype of an operator's result before conversion to its output; the cache keeps it.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
 
 
 def forget() -> None:
-    """Forget what operators return, as far as this process has it in memory."""
+    """Clear the result dtypes that this process has in memory."""
     _results.clear()
 
 

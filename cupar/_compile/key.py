@@ -1,4 +1,4 @@
-"""What a build depends on, as a table of named parts; nothing else decides a key.
+"""Keys: a table of named parts that a build depends on; nothing else decides a key.
 
 The idea of a key as named parts, each of which can be shown when a build was not found, is that of JAX's
 ``cache_key.py``. The table is as plain as JSON, so that it gives the same bytes in every process and on every
@@ -207,7 +207,7 @@ def _hash(text: str) -> str:
 
 
 def _functions(spec: Specialisation) -> dict[str, Operator]:
-    """Return the operators that are device functions, iterators' among them, by what a person calls them."""
+    """Return the operators that are device functions, including those of iterators, by readable name."""
     found = {name: op for name, op in spec.operators if op.kind is None}
     for argument in spec.arguments:
         of_argument = enumerate(argument.operators.values(), start=1)

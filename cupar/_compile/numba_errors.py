@@ -1,6 +1,6 @@
 """Why numba.cuda cannot compile an operator: its own words, cut to the one sentence that says why.
 
-numba's errors are of many kinds (its own, those of its copy in numba-cuda, and whatever its passes run into),
+numba raises many classes of errors (its own, those of its copy in numba-cuda, and any that its passes meet),
 and long: candidates that did not match, passes, and its own source. The message keeps the user's code, with
 the source line. With ``CUPAR_DEBUG=1`` numba's error is shown, too, as the cause of cupar's.
 """
@@ -22,7 +22,7 @@ from .._fingerprint.unsupported import NO_STRINGS
 
 
 class NotCompiledError(TypeError):
-    """What numba would compile to something that is not to be: why, and the user's line."""
+    """Code that numba would compile to something wrong is refused: why, and the user's line."""
 
     def __init__(self, why: str, file: str = "", line: int = 0) -> None:
         super().__init__(why)
@@ -138,7 +138,7 @@ _SIGNS = {
 _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
 
-# What numba says of types, and how users know them.
+# Names of types in numba's messages, and those that users know.
 _TYPES = (
     (r"Literal\[str\]\((.*?)\)", r"'\1'"),
     (r"Literal\[\w+\]\((.*?)\)", r"\1"),
@@ -146,7 +146,7 @@ _TYPES = (
     (r"\bTuple\(", "("),
     (r"OptionalType\((.*?)\)", r"\1 or None"),
     (r"list\((\w+)\)(<iv=.*?>)?", r"list of \1"),
-    (r"'<object type:\w+>'", "a string"),  # what numba makes of str(a)
+    (r"'<object type:\w+>'", "a string"),  # numba's type of str(a)
     (r"type\(\w+Dispatcher\(<function .*? at 0x\w+>\)\)", "a function"),
     (r"\bclass\((\w+)\)", r"the class \1"),
     (r"\b(?:Int)?Enum<\w+>\((\w+)\)", r"the enum \1"),

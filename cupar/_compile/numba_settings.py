@@ -1,7 +1,7 @@
 """numba's settings while it compiles for cupar: cupar's own, so that none of the user's is in machine code.
 
 ``NUMBA_BOUNDSCHECK``, ``NUMBA_OPT`` and their like, ``.numba_config.yaml`` and assignments to `numba.config`
-change what numba makes of the same function. Builds are made without them, so keys need not tell them.
+change the code that numba generates. Builds are made without them, so keys need not contain them.
 """
 
 from __future__ import annotations

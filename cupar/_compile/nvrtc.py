@@ -30,7 +30,7 @@ def _loaded() -> Any:
 
 
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
-    """Return what a call of NVRTC returned beside its status; raise BuildError if that is not success."""
+    """Return the results of an NVRTC call without its status; raise BuildError unless it succeeded."""
     status, *values = result
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
@@ -84,12 +84,12 @@ def compile_source(
 
 
 def compile_kernels(source: str, cc: int, *more: str) -> bytes:
-    """Compile the C++ of kernels to LTO-IR, with options that do not change what comes of it."""
+    """Compile the C++ of kernels to LTO-IR, with options that do not change the result."""
     return _compiled(source.encode(), cc, (*toolchain.KERNEL_OPTIONS, *more), own_headers(source))
 
 
 def set_heap_of_headers(size: int) -> None:
-    """Have NVRTC set bytes aside for precompiled headers; one that has none raises whatever it does."""
+    """Set the size of NVRTC's heap for precompiled headers; raises if this NVRTC has none."""
     nvrtc = _loaded()
     _checked(nvrtc, nvrtc.nvrtcSetPCHHeapSize(size))
 

@@ -24,7 +24,7 @@ _MOST_FILES = 3  # the last ones used; `cupar build` groups builds by their head
 
 
 class _Headers:
-    """What this process has kept, by compute capability and the lines that include it."""
+    """Precompiled headers of this process, by compute capability and include lines."""
 
     def __init__(self) -> None:
         self.from_which = 2  # of the templates with the same headers on they are kept

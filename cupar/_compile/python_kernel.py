@@ -23,7 +23,7 @@ from .._numba import OPTIONS
 from .numba_types import array_type, number_type, value_type
 from .python_to_ltoir import Thaw, _compiled, _ltoir, explained_as
 
-# What numba leaves to C++ of its own, where a kernel reshapes arrays.
+# Functions that numba has in C++, for kernels that reshape arrays.
 _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
 
 

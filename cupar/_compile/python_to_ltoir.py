@@ -51,7 +51,7 @@ from .toolchain import compilers
 
 
 class Thaw:
-    """Makes what numba compiles of one operator's frozen copy.
+    """Turns one operator's frozen copy into functions that numba compiles.
 
     Each function becomes a device function, decorated by the user or not: numba compiles calls of jitted
     functions only, and that users decorate each helper of an operator is more than they would expect.
@@ -71,7 +71,7 @@ class Thaw:
         return cuda.jit(device=True, **{**self._options, **options})(function)
 
     def _real(self, name: _numba.Name) -> Any:
-        """Return what a name of numba.cuda's stands for."""
+        """Return the object that a name of numba.cuda's stands for."""
         return name.real()
 
     def _refusal(self, value: Any) -> str | None:
@@ -106,7 +106,7 @@ class Thaw:
         return made
 
     def value(self, value: Any) -> Any:
-        """Make what numba reads where an operator has a value."""
+        """Turn a frozen value into one that numba reads."""
         if isinstance(value, (FrozenFunction, FrozenJitted)):
             return self.device_function(value)
         if isinstance(value, _numba.Name):
@@ -246,7 +246,7 @@ def explained_as(
         raise
     except Unfingerprintable as error:
         raise Unfingerprintable(f"{parameter}{named}: {error}") from None
-    except Exception as error:  # numba raises whatever its passes run into
+    except Exception as error:  # numba's passes may raise anything
         if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
         compiler = "numba" if cc == CPU else "numba.cuda"
@@ -284,7 +284,7 @@ def calling(function: Any, arity: int) -> FrozenFunction:
 
 
 def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
-    """Return the dtype of what an operator returns for its types, whatever its output is.
+    """Return the dtype of an operator's result for its types, before conversion to its output.
 
     Raises
     ------
@@ -349,7 +349,7 @@ def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
 
 
 def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, Any]]:
-    """Return what numba compiles for an operator: a function, its signature, and options."""
+    """Return the function of an operator that numba compiles, its signature, and options."""
     from .._numba import types
 
     function, result = _typed(op)
@@ -364,7 +364,7 @@ def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, An
 
 
 def _wrapped_names(op: Operator) -> dict[str, Any]:
-    """Return what an operator's wrapper names: classes of structs, and what makes arrays of its state."""
+    """Return the globals of an operator's wrapper: struct classes, and functions that make its arrays."""
     names: dict[str, Any] = {
         f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(wrapper.struct_dtypes(op))
     }

@@ -217,7 +217,7 @@ ON_CPU = (
 )
 
 
-# The versions in keys that are of compilers; all others are of what a build means. Builds that mean the same
+# Versions of compilers in keys; all other versions decide what a build computes. Builds that mean the same
 # are compared by these in this order, where one of any compilers will do.
 COMPILERS: Final = (
     *("cuda-major", "cuda-cccl", "nvrtc", "nvjitlink", "nvvm", "cuda-headers"),
@@ -278,7 +278,7 @@ def _host_cpu() -> bytes:
 
 @functools.cache
 def cpu_versions() -> Mapping[str, Any]:
-    """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
+    """Return the versions that a CPU build depends on: numba, LLVM, and the CPU."""
     versions: dict[str, Any] = {name: package_version(name) for name in ("numba", "llvmlite")}
     name, features, told = ABSENT, ABSENT, ""
     if ABSENT not in versions.values():

@@ -39,7 +39,7 @@ def compile_kernels(source: str, cc: int) -> bytes:
             request = b"%d\n%s" % (cc, source.encode())
             if helper is not None and (ltoir := helper.ask(f"{__name__}:kernels", request, _COMPILE_SECONDS)):
                 return ltoir
-        except Exception as error:  # whatever it is, here it may work
+        except Exception as error:  # it may still work in this process
             log.debug("compiled without a helper process: %s: %s", type(error).__name__, error)
         if threads.is_abandoned():
             raise threads.AbandonedError("not compiled, as the process ends")

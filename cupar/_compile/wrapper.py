@@ -47,7 +47,7 @@ def _loaded(place: str, dtype: np.dtype[Any], structs: list[np.dtype[Any]]) -> s
 
 
 def _struct(record: str, dtype: np.dtype[Any], structs: list[np.dtype[Any]]) -> str:
-    """Return the expression of a struct's value, and add to `structs` what it names."""
+    """Return the expression of a struct's value, and add the classes that it uses to `structs`."""
     if dtype.names is None:
         return record
     fields = [_struct(f"{record}['f{i}']", dtype[i], structs) for i in range(len(dtype.names))]
