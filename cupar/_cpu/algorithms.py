@@ -1,8 +1,8 @@
 """Algorithms on the CPU: short functions, which numba compiles with operators and iterators.
 
 Reductions and scans are done in parts, whose number depends on the problem alone: a part is
-folded by itself, what parts come to is combined in order, and then, in scans, each part goes on from that.
-So the grouping of floats is fixed, whatever the cores.
+reduced separately, the partial results are combined in order, and in scans each part continues from its
+prefix. So the grouping of floats does not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def find(kit: Kit) -> Phases:
                     if cond(p, read(p, i)):
                         store(p, number(p), i)
                         return
-            store(p, number(p), -1)  # so that compilers read what others have found in each turn
+            store(p, number(p), -1)  # so that compiled code rereads the others' results in each iteration
             for i in range(number(p)):
                 if load(p, i) >= 0:
                     return

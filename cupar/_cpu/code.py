@@ -23,7 +23,7 @@ _NUMBAS = ("numba_", "NRT_", "Py", "_Py")
 
 
 def fault_code(op: Operator) -> int:
-    """Return what a build's function returns if an operator raises, a positive number of 32 bits."""
+    """Return the status of a build's function after an operator has raised, a positive number of 32 bits."""
     return 2 + int(op.fingerprint[:7], 16)  # numba's own is 1
 
 
@@ -78,7 +78,7 @@ class HostCode:
         return found
 
     def _loaded(self) -> Callable[[int], int]:
-        """Load the code without LLVM, which takes longer to load than all else of a hit, or else with it."""
+        """Load the code without LLVM if possible: loading LLVM takes longer than the rest of a hit."""
         try:
             return self._loaded_without_llvm()
         except (ImportError, OSError):
@@ -141,5 +141,5 @@ class HostCode:
         return RuntimeError(f"{self.spec.algorithm}: {by} raised {said}")
 
     def cubin(self) -> bytes:
-        """Raise ValueError: there is none."""
+        """Raise ValueError: CPU code has none."""
         raise ValueError("this was built for the CPU, and has no GPU code; its build has llvm()")

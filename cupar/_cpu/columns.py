@@ -1,6 +1,6 @@
 """Scans and reductions along columns on the CPU: row by row, as they lie in memory.
 
-A part has some columns, and keeps what each comes to so far in the temporary storage.
+A part has some columns, and keeps each one's running result in the temporary storage.
 """
 
 from __future__ import annotations

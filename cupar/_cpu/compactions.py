@@ -121,7 +121,7 @@ def partition(kit: Kit) -> Phases:
 def runs(kit: Kit) -> Phases:
     """Reduce the values of each run of equal keys, or count them.
 
-    What a part adds to a run that began before it comes first in its columns.
+    The first item of a part's columns is its contribution to a run that began in an earlier part.
     """
     (word, store_word), (load_key, store_key), (load, store) = (kit.column(i) for i in range(3))
     equal, is_counted = kit.operator("equality_op"), "d_in_values" not in kit.arguments

@@ -1,4 +1,4 @@
-"""Compiling with numba for the CPU under cupar's settings, and a check of what the code calls."""
+"""Compilation with numba for the CPU under cupar's settings, and a check of the functions that code calls."""
 
 from __future__ import annotations
 

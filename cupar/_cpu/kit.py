@@ -1,4 +1,4 @@
-"""The functions that algorithms are written with: of arguments, operators, columns and parameters."""
+"""Functions that CPU algorithms are written with: to access arguments, operators, columns and parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Kit:
     """The functions of a specialisation's arguments, operators, columns and numbers.
 
     All take the parameters of a call, words of 8 bytes: those of a `Part`, the values of the call as
-    `Specialisation.value_names` lists them (an array's address; the address of all else), the addresses of
+    `Specialisation.value_names` lists them (addresses of arrays, or of other values), the addresses of
     columns, and the plan's numbers.
     """
 

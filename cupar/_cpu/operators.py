@@ -41,7 +41,7 @@ from .values import (
 
 
 class _Thaw(Thaw):
-    """Makes what numba compiles for the CPU."""
+    """Turns a frozen copy into functions that numba compiles for the CPU."""
 
     _value_type = staticmethod(value_type)
     _struct_maker = staticmethod(struct_maker)
@@ -55,7 +55,7 @@ class _Thaw(Thaw):
         return super()._refusal(value)
 
     def value(self, value: Any) -> Any:
-        """Make what numba reads where an operator has a value; raise TypeError if that is for GPUs."""
+        """Turn a frozen value into one that numba reads; raise TypeError if it is for GPUs."""
         if isinstance(value, BuiltinFunctionType) and value in FUNCTIONS:
             return FUNCTIONS[value]
         kind = value if isinstance(value, type) else type(value)
@@ -79,7 +79,7 @@ class _Thaw(Thaw):
 
 
 def _expression(kind: OpKind, op: Operator) -> str:
-    """Return what a kind is of `a` and `b`, which does with integers what C does."""
+    """Return the expression of an `OpKind` of `a` and `b`, with C's arithmetic of integers."""
     python = kinds.TRAITS[kind].python
     is_bool = all(each.kind == "b" for each in op.inputs)
     integers = all(each.kind in "biu" for each in op.inputs)
@@ -142,7 +142,7 @@ def function_of(op: Operator, place: Place | None) -> Any:
 
 
 def _checked(op: Operator) -> Any:
-    """Return what numba compiled of a user's function, whose result is checked."""
+    """Return a user's function as numba compiled it, with a check of its result."""
     frozen = op.function
     for each in op.captures:
         if _has_half(each.dtype):

@@ -1,4 +1,4 @@
-"""numba's target for what cupar compiles for the CPU: the CPU, with the arithmetic of a GPU.
+"""The numba target for cupar's CPU code: the CPU, with the arithmetic of a GPU.
 
 It is a target of its own, with contexts of its own (numba's "target extension"), so that functions that
 others have numba compile are as they ever were. Beside what `_compile.arithmetic` overrides on GPUs, too:
@@ -101,7 +101,7 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
         return [each.name for each in every if each.is_declaration and not each.name.startswith("llvm.")]
 
     def _called(self) -> list[_Library]:
-        """Return the libraries of all that is called, callers before what they call."""
+        """Return the libraries of all called functions, callers before callees."""
         found: dict[_Library, None] = dict.fromkeys(self._linking_libraries)
         pending = [*found]
         while pending:
@@ -130,7 +130,7 @@ class _Codegen(JITCPUCodegen):  # type: ignore[misc]
 
 
 class _Context(CPUContext):  # type: ignore[misc]
-    """What numba makes of types and functions."""
+    """numba's context for lowering types and functions."""
 
     allow_dynamic_globals = False  # addresses of arrays that are in this process alone
 
@@ -173,7 +173,7 @@ class _Context(CPUContext):  # type: ignore[misc]
 
 
 class _Typing(typing.Context):  # type: ignore[misc]
-    """What numba knows of functions' types, which tells once what an operation of numbers gives."""
+    """numba's typing context, which remembers the result types of operations on numbers."""
 
     def init(self) -> None:
         self.known: dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]] = {}
@@ -217,7 +217,7 @@ target = _Descriptor()
 
 
 class _Flags(Flags):  # type: ignore[misc]
-    """What numba compiles a function with, which is compared for each call in it."""
+    """numba's compile flags, which are compared for each call in a function."""
 
     __slots__ = ()
 
@@ -265,7 +265,7 @@ class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
         self._compiler._customize_flags = _Flags
 
     def compile(self, sig: Any) -> Any:
-        """Compile for some types; for this target, too, what numba compiles when it lowers methods."""
+        """Compile for some types; methods that numba compiles during lowering are for this target, too."""
         with target_override(_NAME):
             return super().compile(sig)
 

@@ -73,7 +73,7 @@ class _Shared(Generic[P]):
         self._parts.clear()
 
     def wait(self) -> None:
-        """Wait until no other thread is at work, whatever arrives meanwhile: they use the caller's arrays."""
+        """Wait until no other thread works, even after interrupts: they use the caller's arrays."""
         interrupt: BaseException | None = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Graphs: tasks under names that tell what they do, and dask arrays of their results."""
+"""Graphs: tasks named by their content, and dask arrays of their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY = 16  # records that one task combines
 
 
 def taken(name: str, x: Any) -> np.dtype[Any]:
-    """Return the dtype of a dask array; TypeError if it is none, or has a dtype that kernels do not know."""
+    """Return the dtype of a dask array; TypeError for other objects, and unsupported dtypes."""
     if not isinstance(x, da.Array):
         raise TypeError(
             f"{name}: expected a dask array, got {type(x).__name__}; dask.array.from_array makes one"

@@ -56,7 +56,7 @@ def splitters(
     """Return the items with which parts begin, all but the first, and the blocks and places they are at.
 
     Of equal items the earlier block's goes first, and in a block the earlier item. So no items are equal, and
-    parts have about one size, whatever the keys are.
+    parts have about the same size for any keys.
     """
     found, places, sizes = zip(*samples, strict=True)
     keys = operand(work, joined(found))

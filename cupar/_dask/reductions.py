@@ -1,4 +1,4 @@
-"""What becomes of records of blocks: reductions and scans; counts, and the first k items."""
+"""Reductions, scans, counts and top k, from the records of blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .shipped import ShippedOperator, shipped
 def _combining(
     x: da.Array, op: Op, init: Any, dtype: Any
 ) -> tuple[ShippedOperator, np.dtype[Any], np.dtype[Any], Any]:
-    """Return an operator, in which dtype it combines, that of the result, and what comes first."""
+    """Return an operator, the dtype in which it combines, the result's dtype, and the initial value."""
     result, value = dtypes_of(x, dtype)
     known = operators.identity_of(op, value) if init is None else init
     first = None if known is None else initial("init", known, value)
@@ -156,7 +156,7 @@ def scan(
     dtype : dtype, optional
         As for `reduce`.
     method : {"parallel", "sequential"}, optional
-        Each block is reduced, and then scanned after what comes before it. In parallel, all blocks are
+        Each block is reduced, and then scanned with its prefix. In parallel, all blocks are
         reduced first, and one task makes all prefixes. Sequentially, each block hands its prefix to the next,
         so that it can be done with before later blocks are there: for arrays larger than memory.
 

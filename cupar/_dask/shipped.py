@@ -1,4 +1,4 @@
-"""An operator in a graph: named by what it does, and sent to where tasks run.
+"""An operator in a graph: named by its fingerprint, and sent to the workers.
 
 No build is sent. A worker asks for it as every process does: its memory has it by the operator's fingerprint,
 else its cache directory, bundles and shared store, else it builds.
@@ -21,12 +21,12 @@ from ..operators import Op, OpKind, RawOp
 
 
 class ShippedOperator:
-    """An operator, and what it did when the graph was made.
+    """An operator, with its fingerprint when the graph was made.
 
     Attributes
     ----------
     token : str
-        The fingerprint, and what the arrays hold that the operator captures.
+        The fingerprint, and the contents of captured arrays.
     """
 
     __slots__ = ("_on_cpu", "_op", "token")
@@ -42,7 +42,7 @@ class ShippedOperator:
         return _arrived, (self._op, self._on_cpu, self.token)
 
     def op(self) -> Any:
-        """Return the operator, if it still does what it did when the graph was made.
+        """Return the operator, if its fingerprint is that of the graph.
 
         Raises
         ------

@@ -53,7 +53,7 @@ def sort(
     Returns
     -------
     dask array
-        Sizes of blocks are not known of one dimension: they are alike, whatever the items are.
+        Sizes of blocks are unknown in one dimension: they are similar for any items.
 
     Raises
     ------

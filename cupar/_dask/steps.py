@@ -134,7 +134,7 @@ def totals(
 
 @on_blocks
 def folded(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> Any:
-    """Return what the records of blocks combine to, in order, after an initial value."""
+    """Combine the records of blocks in order, after an initial value."""
     carry = Carry(shipped.op(), value)
     items, rows = operand(work, joined(records)).items, records[0].size
     block, out = fresh(work, records[0].shape, carry.record)
@@ -344,7 +344,7 @@ def neighbours(
     value: Dtype,
     key: Dtype,
 ) -> list[tuple[Any, Any]]:
-    """Return what the records before and after each block combine to."""
+    """Return the combined records before each block, and those after it."""
     carry = _keyed(shipped, equal, value, key)
     items, number = operand(work, joined(records)).items, len(records)
     found = []

@@ -80,7 +80,7 @@ def _describe(cls: type) -> str:
 
 
 _host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
-_anywhere: dict[type, Callable[[Any], ArrayView]] = {}  # what stands for host arrays as for device arrays
+_anywhere: dict[type, Callable[[Any], ArrayView]] = {}  # classes of views of host and of device arrays
 
 
 def _view_host(array: Any) -> ArrayView:
@@ -120,7 +120,7 @@ def view(name: str, array: Any) -> ArrayView:
 
 
 def read(name: str, array: Any, on_cpu: bool) -> ArrayView:
-    """Read an array of the host or of a device, as `view` does, whatever the default device is."""
+    """Read an array of the host or of a device, as `view` does, for any default device."""
     try:
         if on_cpu:
             return _view_host(array)
@@ -208,7 +208,7 @@ def shape(array: Any) -> tuple[int, ...]:
 
 
 class Strided(NamedTuple):
-    """What kernels need to know of a device array.
+    """The layout of a device array with any strides.
 
     `layout` is ``"C"`` or ``"F"`` for one that is contiguous in that order, else ``"A"``.
     """
@@ -223,7 +223,7 @@ class Strided(NamedTuple):
 
 
 def strided(name: str, array: Any) -> Strided:
-    """Read a device array whatever its strides are; raise as `view` does."""
+    """Read a device array with any strides; raise as `view` does."""
     if is_cpu():
         raise TypeError(f"{name}: kernels are for GPUs alone, and arrays are on the CPU here")
     found = view(name, array)

@@ -1,7 +1,7 @@
 """Device, context and stream, straight from the CUDA driver.
 
 The driver is called through ctypes: importing a wrapper (cuda.bindings 40 ms, cuda.core 100 to 200 ms) would
-be a good part of what a start with a warm cache may cost.
+be a noticeable part of a start with a warm cache.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Context:
     is_primary: bool  # the device's primary context, and not another, such as a green one
 
     def part(self, kind: Callable[[Context], _T]) -> _T:
-        """Return what a module keeps in this context: its object of class `kind`, made when first asked for.
+        """Return the object of class `kind` that is attached to this context; it is made by the first call.
 
         All that cupar allocates or makes in a context, and that is not one algorithm's, is in such a part:
         memory, green contexts, graph pools. A forked child forgets them all.
@@ -97,7 +97,7 @@ def library() -> ctypes.CDLL:
 
 
 def _queries() -> ctypes.CDLL:
-    """Return the driver for what each call asks about the current context and about streams.
+    """Return the driver for queries of each call, about the current context and about streams.
 
     The interpreter's lock is held meanwhile. These wait for nothing: not for the GPU, nor for other threads
     that wait in `cuMemFree`, in a launch into a full queue, or for code to be loaded (tried on an H200).
@@ -145,7 +145,7 @@ _MOST_STREAMS = 256
 
 
 class _ThisThread(threading.local):
-    """What a thread asks the driver with, so that asking allocates nothing."""
+    """Buffers of one thread for queries of the driver, so that a query allocates nothing."""
 
     # Asks for the number of the current context, and returns the driver's status: not 0 without one, or
     # if `current_context` was not called in this thread.
@@ -196,7 +196,7 @@ def current_context() -> Context:
 
 
 def _begin(thread: _ThisThread) -> None:
-    """Make sure that there is a context, and prepare what this thread asks for its number with."""
+    """Make sure that there is a context, and prepare this thread's buffers for the query of its number."""
     global has_several_devices
     thread.ask = ask = functools.partial(_queries().cuCtxGetId, None, byref(thread.number))
     if ask():
@@ -336,7 +336,7 @@ def stream_handle(stream: Any) -> int:
             handle = _as_integer(handle)
         elif (module := _STREAMS.get((type(stream).__module__, type(stream).__name__))) is not None:
             _HANDLES.setdefault(type(stream), operator.attrgetter(module))
-    except Exception as error:  # whatever the object raises
+    except Exception as error:  # the object may raise anything
         raise TypeError(
             "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
             f"or .handle, got {type(stream).__name__}: {type(error).__name__}: {error}"
@@ -403,7 +403,7 @@ def stream_number(stream: int) -> int | None:
 
 
 def _new_stream(stream: int) -> _Asking:
-    """Prepare what a thread asks the driver about a stream with."""
+    """Prepare a thread's buffers for queries about streams."""
     ask, handle, status, number = _queries(), c_void_p(stream), c_int(), c_uint64()
     is_captured = functools.partial(ask.cuStreamIsCapturing, handle, byref(status))
     this_thread.streams[stream] = found = (

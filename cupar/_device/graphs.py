@@ -47,7 +47,7 @@ After = Node | str | Iterable[Node | str] | None
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Name the node in what the block raises."""
+    """Name the node in errors that the block raises."""
     try:
         yield
     except Exception as error:
@@ -56,7 +56,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def new_node(label: str, name: Any, after: Any, add: Callable[[GraphBuilder, str], Any]) -> Node:
-    """Make a node; raise TypeError if its name or what it comes after is not one."""
+    """Make a node; raise TypeError if its name or a predecessor is invalid."""
     with naming(name or label):
         if name is not None and (not isinstance(name, str) or not name):
             raise TypeError(f"name: expected a str that is not empty, got {name!r}")
@@ -164,14 +164,14 @@ def numba_array(argument: Any, site: GraphBuilder) -> Any:
 
 
 class GraphBuilder:
-    """A definition under construction, the temporary storage of its calls, by node, and what it was lent."""
+    """A graph definition under construction, the temporary storage of its calls by node, and lent owners."""
 
     def __init__(self, stream: Any, spare: Mapping[str, Any]) -> None:
         from cuda.core.graph import GraphDefinition
 
         self.definition = GraphDefinition()
         self.storage: dict[str, Any] = {}
-        self.lent: list[Any] = []  # what has the memory of arrays, if that is not they
+        self.lent: list[Any] = []  # owners of arrays' memory, other than the arrays
         self._stream = stream
         self._spare = spare
 

@@ -42,7 +42,7 @@ def is_pytorchs_dtype(cls: type) -> bool:
 
 
 def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
-    """Return what makes arrays of this class NumPy's, in the same memory."""
+    """Return a function that makes NumPy arrays of arrays of this class, in the same memory."""
     if is_masked(type(array)):
         raise TypeError(_MASKED)
     if isinstance(array, np.ndarray):

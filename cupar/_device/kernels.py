@@ -4,7 +4,7 @@ To launch a graph of a chain of kernels costs the host less than launching one k
 on an H200, in one run), and to set a kernel's parameters in it 1.1. So whoever launches the same chain again
 and again has an executable graph of it, and sets the parameters that have changed.
 
-An executable is for one stream: its launches run one after another, whatever streams they are on. And it is
+An executable is for one stream: its launches run one after another, on any streams. And it is
 not for streams that are captured: there, kernels are launched one by one.
 """
 

@@ -113,7 +113,7 @@ def _new_event() -> c_void_p:
 
 
 def _is_posted(semaphore: c_void_p) -> bool:
-    """Whether the driver is done with what a semaphore stands for; it is freed then."""
+    """Whether the work that a semaphore marks is done; the semaphore is freed then."""
     library = ctypes.CDLL(None)
     if library.sem_trywait(semaphore):
         return False

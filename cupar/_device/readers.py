@@ -14,7 +14,7 @@ ON_CPU = 'or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
 
 
 class ArrayView(NamedTuple):
-    """What cupar needs to know of a device array.
+    """Address, size, dtype, layout and access of a device array.
 
     The items of one that is contiguous lie one after the other, in C's order or in Fortran's. The memory is
     there as long as `owner` lives; None: as long as the array does, whose library lets streams finish first.

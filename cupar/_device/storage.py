@@ -87,7 +87,7 @@ class ContextMemory:
         """Return the memory pool: of a primary context, cupar's own.
 
         The device's default pool gives its memory back at each synchronisation. A pool of its own keeps it
-        (release threshold at its largest), without changing what the user's pool does. No call could give
+        (release threshold at its largest), and leaves the user's pool unchanged. No call could give
         back what one keeps for a destroyed context, so contexts that are not primary use the default pool.
         """
         if self._pool is None:
@@ -183,7 +183,7 @@ allocator: ContextVar[Callable[[int], tuple[Any, int]] | None] = ContextVar("cup
 
 
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
-    """Call the driver, and once more with what the pool gives back if there is no memory.
+    """Call the driver; if there is no memory, trim the pool and call once more.
 
     If that fails, or the driver refuses for another reason, raise a DriverError that names `call`.
     """
@@ -308,7 +308,7 @@ def release_memory() -> None:
     kept = context.part(ContextMemory)
     for each in list(kept.workspaces.values()):
         each.retire()
-    # Blocks retired by now are unused after the wait, whatever other threads enqueue from here on.
+    # Blocks retired by now are unused after the wait, also if other threads enqueue from here on.
     from .lent import Lent
 
     part = context.part(Lent)

@@ -1,4 +1,4 @@
-"""Device code from elsewhere, by content: what operators and kernels call that is not written in Python.
+"""External device code, by content: functions that operators and kernels call and that are not in Python.
 
 `linkable` has the kinds of code that the linker takes and reads them from files and objects, `sources`
 collects what C++ includes, `declared` reads functions that were declared to numba.cuda, and `cpp` makes

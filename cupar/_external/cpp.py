@@ -1,4 +1,4 @@
-"""Device functions in C++: which function of a source is meant, and what it is compiled with."""
+"""Device functions in C++: the function that is meant in a source, and its compile options."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _options(options: Any) -> tuple[str, ...]:
 
 
 def _several(given: Any, name: str, kind: str) -> list[Any]:
-    """Return one or several of what an argument takes as a list."""
+    """Return an argument that may be one item or several as a list."""
     if isinstance(given, (str, bytes)) or hasattr(given, "__fspath__"):
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, Mapping):

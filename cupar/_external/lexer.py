@@ -138,7 +138,7 @@ class Source:
                 at = len(text) if end < 0 else end + 2 * (kind == b"/*")
                 if word is None:
                     line = max(line, text.rfind(b"\n", line, start) + 1)
-                    # NVRTC takes a directive after the last line of a comment, whatever is before that.
+                    # NVRTC accepts a directive on a comment's last line, with anything before the comment.
                     if b"\n" in text[start:at] or not text[line:start].strip(b" \t\f\v\r"):
                         line = at
                     self._gaps.append((start, at))

@@ -38,7 +38,7 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True)
 class Linkable:
-    """Code that is linked with what calls it; equal to all of the same kind and content."""
+    """Code to link with its callers; equal if kind and content are."""
 
     kind: str  # one of `KINDS`
     digest: str  # SHA-256 of its content, and of what C++ includes
@@ -92,7 +92,7 @@ def collect(given: Any, where: str, guard: FileGuard) -> tuple[Linkable, ...]:
 
 
 def argument(given: Any, name: str, guard: FileGuard) -> tuple[Linkable, ...]:
-    """Do as `collect` does with what an argument is given; messages call an item of a list by its index."""
+    """Do as `collect` does for an argument; messages give the index of a list's item."""
     if not isinstance(given, (list, tuple)) or len(given) < 2:
         return collect(given, name, guard)
     return _once(

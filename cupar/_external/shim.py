@@ -21,7 +21,7 @@ from .sources import NOWHERE
 
 # As they are passed: bools as bytes, floats of 16 bits as their bits.
 _PASSED: Final = {**structs.CPP_NAMES, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
-# Of floats of 16 bits: their header, what tells them apart, what makes bits of them, and them of bits.
+# For floats of 16 bits: header, declaration of their sort, conversion to bits, and from bits.
 _HALVES: Final = {
     "f2": ("cuda_fp16.h", "cupar_sort(__half, 4)", "__half_as_ushort", "__ushort_as_half"),
     "bf2": (
@@ -32,7 +32,7 @@ _HALVES: Final = {
     ),
 }
 FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
-SOURCE: Final = f"{NOWHERE}source"  # what a source is called in messages of the compiler
+SOURCE: Final = f"{NOWHERE}source"  # the name of a source in the compiler's messages
 
 
 # A function takes what the signature says and no other type, to which C++ would convert silently: `Number`,
@@ -227,7 +227,7 @@ def _array(name: str, ndim: int) -> list[str]:
 
 
 def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) -> str:
-    """Add the parameters in C that a value has, and what makes it of them; return its expression."""
+    """Add the C parameters of a value, and the code that makes the value from them; return its expression."""
     if not structs.has_parts(dtype):
         heads.append(f"{_PASSED[structs.code_of(dtype)]} {name}")
         return _number(name, dtype)

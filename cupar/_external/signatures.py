@@ -12,7 +12,7 @@ from .._base.data import dataclass
 
 @dataclass(frozen=True)
 class CppParameter:
-    """What a function takes: a value, or an array or pointer of values."""
+    """A parameter of a C++ function: a value, or an array or pointer of values."""
 
     dtype: np.dtype[Any]
     ndim: int | None = None  # of a C-contiguous array; 0: a pointer; None: a value

@@ -120,7 +120,7 @@ class _Headers:
         return b"".join([*pieces, source.data[at:]])
 
     def _find(self, name: str, folder: Path | None, further: tuple[Path, ...] | None) -> _Header | None:
-        if os.path.isabs(name):  # noqa: PTH117 - as it stands, which a Path would not keep
+        if os.path.isabs(name):  # noqa: PTH117 - a Path would change the spelling
             return self._there(name, ())
         library = next(filter(Path(name).name.startswith, _LIBRARIES), None)
         own = [library_folder(library)] if library else []
@@ -168,7 +168,7 @@ class _Headers:
 
 
 def _shown(text: bytes) -> bytes:
-    """Return what a directive says, as far as a message may hold it."""
+    """Return the text of a directive, shortened for messages."""
     shown = b" ".join(re.sub(rb"/\*.*?\*/|//.*|[^ -~]|[\\]", b" ", text, flags=re.DOTALL).split())
     return shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + b"..."
 

@@ -1,4 +1,4 @@
-"""What a code object is, apart from names and places, and which names it reads."""
+"""The encoding of a code object without names and positions, and the names that it reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 @dataclass(frozen=True)
 class CodeSummary:
-    """What a code object is and which names it reads, which is the same for all functions that share it."""
+    """The encoding and the names read of a code object, shared by all of its functions."""
 
     code: CodeType  # kept so that no other code gets its id
     encoding: bytes
@@ -70,7 +70,7 @@ def scan(code: CodeType) -> CodeSummary:
 def _encode(
     code: CodeType, free: frozenset[str], in_globals: dict[Chain, None], in_closure: dict[Chain, None]
 ) -> bytes:
-    """Encode a code object and note what it reads; `free` names what comes from the operator's closure.
+    """Encode a code object and collect the names that it reads; `free` are those of the operator's closure.
 
     Instructions refer to local variables by index, so their names do not matter, with two
     exceptions: parameters can be given by name, and cells may belong to a parameter.
@@ -94,7 +94,7 @@ def _encode(
 
 
 def _layout(code: CodeType) -> tuple[object, ...]:
-    """Return what the instructions refer to, and how the code is called."""
+    """Encode the names and constants of a code object, and its parameters."""
     return (
         code.co_names,
         [

@@ -1,4 +1,4 @@
-"""What others than numba itself have registered with numba, and whether an operator's code would use it.
+"""Registrations with numba by other packages, and whether an operator's code would use them.
 
 ``@overload``, ``@lower_builtin``, ``@typeof_impl.register`` and their like change what ``a - b`` compiles to,
 and nothing in the bytecode tells. An operator whose code would use such a registration is refused, because no
@@ -48,7 +48,7 @@ class _Foreign:
 
     objects: dict[int, Any]  # by id, the users' own functions and classes to which numba gives another body
     everywhere: str  # what concerns each operator, empty if nothing does
-    # Typing of what operators may do without reading an object of the user's, and the methods that answer.
+    # Typing of operations that need no object of the user's, and the methods that do it.
     templates: tuple[tuple[type, str], ...]
     lowers: int  # how much code there is for such, for casts and for constants
     typeof: int  # how many classes of the users' have types of theirs
@@ -157,7 +157,7 @@ def _is_foreign_class(cls: Any) -> bool:
         if package(base.__module__) not in _OWN:
             return True
         for name, value in vars(base).items():
-            if name == "key":  # what a template is for, and nothing of its own
+            if name == "key":  # the subject of a template, not a part of it
                 continue
             value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
             if isinstance(value, FunctionType) and _is_foreign_function(value):
@@ -166,7 +166,7 @@ def _is_foreign_class(cls: Any) -> bool:
 
 
 def _is_users(key: Any) -> bool:
-    """Whether what a registration is for is a function, class or intrinsic of the user's."""
+    """Whether a registration is for a function, class or intrinsic of the user's."""
     key = getattr(key, "_defn", key)
     return isinstance(key, (FunctionType, type)) and _is_foreign_function(key)
 
@@ -234,7 +234,7 @@ def refuse_foreign(context: Any = None, subject: str = "") -> Iterator[None]:
             for template, method in foreign(on_cpu).templates:
                 _note_answers(template, method, used, undo)
             _note_lowering(target, used, undo)
-            # What numba compiled of its own before may have used them, and would not ask again.
+            # numba's own functions that were compiled before may have used them, and are not typed again.
             _empty(target.cached_internal_func, undo)
             _empty(getattr(target.typing_context, "known", {}), undo)
             for registry in registries(on_cpu):

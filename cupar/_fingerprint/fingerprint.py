@@ -44,7 +44,7 @@ class Fingerprint:
 
     # SHA-256 of all that the operator depends on, the same in every process and on every machine.
     digest: bytes
-    # Each dependency with a short form of what it was, for explaining a cache miss:
+    # Each dependency with a short form of its value, to explain a cache miss:
     # ("global 'SCALE'", "float 3.0"), ("global 'helper'", "function 5ad2c0ffee12").
     parts: tuple[tuple[str, str], ...] = field(compare=False)
     captures: tuple[Capture, ...]

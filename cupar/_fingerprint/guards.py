@@ -55,7 +55,7 @@ class CapturedArray:
 
 
 def _identity(value: object, where: str) -> Pair:
-    """Encode a function as itself, for this process: what it depends on has guards of its own."""
+    """Encode a function by identity, for this process: its dependencies have their own guards."""
     if isinstance(value, FunctionType) or is_dispatcher(value) or is_external(value):
         return frame("id", encode(id(value))), None
     if arrays.is_device_array(value):
@@ -91,7 +91,7 @@ def check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object])
 
 
 def seen(value: object, where: str) -> object:
-    """Return what a guard keeps of a value that is `held`."""
+    """Return the guard of a value that is `held`."""
     return value if is_fixed(value) else _ByValue(value, where)
 
 
@@ -112,7 +112,7 @@ def _same(now: object, before: object) -> bool:
 # Slots, for a named tuple is a tenth slower to check.
 @dataclass(frozen=True)
 class FunctionGuard:
-    """What one function was made of, and what it read, when it was fingerprinted."""
+    """Code and values read of one function, at the time of its fingerprint."""
 
     code: CodeType
     globals: dict[str, Any]
@@ -124,7 +124,7 @@ class FunctionGuard:
     def check(self, function: FunctionType) -> bool:
         """Whether another look at this function, or at another made of the same code, gives the same."""
         # The identities are compared here, and `_same` only called where they differ, because this is
-        # what each call of an algorithm waits for.
+        # on the path of each factory call.
         if function.__code__ is not self.code or function.__globals__ is not self.globals:
             return False
         now: object = function.__defaults__
@@ -188,7 +188,7 @@ class Guard:
         return all(each.holds() for each in self.linked)
 
     def checker(self) -> Callable[[Any], bool]:
-        """Return `check` for functions of one code, the quickest that what they read allows."""
+        """Return the quickest `check` that the values read by functions of one code allow."""
         function, check = self.function, self.check
         others = self.attributes or self.called or self.dispatchers or self.linked  # in defaults, too
         if function is None or function.names or function.cells or others:

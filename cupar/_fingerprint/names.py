@@ -1,4 +1,4 @@
-"""Names of what the compilers define: ``math.sqrt``, ``np.float32``, ``cuda.atomic``.
+"""Names of objects that the compilers define: ``math.sqrt``, ``np.float32``, ``cuda.atomic``.
 
 Such objects are encoded by name, for the versions of the compilers are in the key elsewhere.
 """

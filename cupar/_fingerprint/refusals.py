@@ -1,4 +1,4 @@
-"""Errors for what has no exact encoding: what was found, where, and what to write instead.
+"""Errors for values without an exact encoding: the value, its place, and what to write instead.
 
 There is no fallback, because a digest that misses a dependency would fetch another operator's code.
 """

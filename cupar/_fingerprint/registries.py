@@ -91,7 +91,7 @@ _PROBE: Final = weakref.ref(_Probe)
 
 
 class _Watched:
-    """What a compiler of numba's has beside registries: contexts, data models, types of classes."""
+    """The parts of a numba compiler beside registries: contexts, data models, types of classes."""
 
     def __init__(self, on_cpu: bool) -> None:
         self._compiler = found = compiler(on_cpu)

@@ -180,7 +180,7 @@ def _line_of(code: CodeType, matches: Any) -> int:
 
 
 def not_an_operator(op: Any) -> str | None:
-    """Say what a callable is that numba.cuda does not compile, and what to give instead.
+    """Describe a callable that numba.cuda does not compile, and the alternative.
 
     None for a Python function. The compilers' own (`abs`, `math.sqrt`, `float`) must not be asked for.
     """

@@ -1,4 +1,4 @@
-"""Values that an operator reads: what they are, as bytes, and a frozen copy of them.
+"""Values that an operator reads: their encoding as bytes, and a frozen copy.
 
 The bytes are the same in every process and on every machine, and equal only for equal values of the same
 type. There are no file names in them, no ``id()``, ``hash()`` or ``repr()``. What has no exact encoding is
@@ -122,7 +122,7 @@ def _copy_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def zeros(
     shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...], aligned: bool
 ) -> np.ndarray[Any, Any]:
-    """Return an array of zeros with memory of its own, whatever its strides."""
+    """Return an array of zeros in new memory, with any strides."""
     steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
     first = -sum(step for step in steps if step < 0)
     size = first + sum(step for step in steps if step > 0) + dtype.itemsize if all(shape) else 0
@@ -252,7 +252,7 @@ class ValueEncoder:
 
 
 def encode_device_array(array: object, where: str) -> bytes:
-    """Encode what an operator's code depends on of a device array: its pointer and shape are arguments."""
+    """Encode the parts of a device array that code depends on: pointer and shape are arguments."""
     found = arrays.view(where, array)
     read_only = [] if found.writable or not is_cpu() else [b"read-only"]
     ndim = encode_int(len(arrays.shape(array)))
