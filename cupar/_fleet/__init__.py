@@ -1,1 +1,1 @@
-"""Arrays in shards: what each shard reduces to, how ranks talk, and algorithms made of both."""
+"""Sharded arrays: records of shards, communication between ranks, and algorithms made of both."""

@@ -38,7 +38,7 @@ class TorchComm:
         self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         found = _lines.get(group)
         self._line = _Line(dist, self._peers, self._timeout) if found is None else found
-        # What is agreed on is on the host, where NCCL has nothing to say.
+        # Agreement between ranks is exchanged on the host, which NCCL does not serve.
         self._talk = self._line.group
         self._group = group if backend == "nccl" else self._talk
         if found is None:
@@ -86,7 +86,7 @@ class TorchComm:
             raise GroupError(f"other ranks did not answer within {seconds:g} seconds")
 
     def _together(self, work: Any, stream: Any = None) -> None:
-        """Wait for what all do together."""
+        """Wait for a collective operation."""
         if stream is None:
             self._waited(work.is_completed)
         try:
@@ -299,7 +299,7 @@ def _watch(line: ref[_Line], group: ref[Any]) -> None:
             return
 
 
-# By the process group, what is beside it.
+# By the process group, its companions.
 _lines: WeakKeyDictionary[Any, _Line] = WeakKeyDictionary()
 
 
@@ -320,7 +320,7 @@ class StoreMapping(MutableMapping[str, bytes]):
     ----------
     store : torch.distributed.Store
     prefix : str, optional
-        What the names of its keys begin with.
+        Prefix of its keys.
     """
 
     __module__ = "cupar.distributed"
@@ -343,7 +343,7 @@ class StoreMapping(MutableMapping[str, bytes]):
             raise KeyError(key)
 
     def setdefault(self, key: str, default: Any = None) -> bytes:
-        """Set a key unless it is there; return what is there. It is one step, whoever else does so."""
+        """Set a key unless it exists, and return its value, atomically."""
         found: bytes = self._store.compare_set(self._prefix + key, "", default.decode())
         return found
 

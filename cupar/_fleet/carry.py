@@ -1,9 +1,9 @@
-"""Records of shards: what each reduces to, how they combine in order, and the prefix of each shard.
+"""Records of shards: the reduction of each shard, their combination in order, and each shard's prefix.
 
 A shard reduces to one small record: a value, whether there is one, and, for runs of keys, the keys at its
 borders. Records combine by the user's operator, lifted: a record without a value leaves the other as it is,
-and no operator needs an identity. The prefix of a shard is what the records before it reduce to. How records
-travel is not said here.
+and no operator needs an identity. The prefix of a shard is the reduction of the records before it. How
+records travel is not said here.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Carry:
         )
 
     def first(self, d_in: Any) -> Any:
-        """Build what makes the record of one item."""
+        """Build the transform that makes the record of one item."""
         return unary_transform(self.read(d_in), self.written(self.record), OpKind.IDENTITY)
 
     def fold(self, work: Work, records: Any, number: int, out: Any, init: Any = None) -> None:
@@ -104,7 +104,7 @@ class Carry:
 
 
 class KeyedCarry(Carry):
-    """Records of runs of equal keys: what the last run of a shard reduces to, and the keys at its borders.
+    """Records of runs of equal keys: the reduction of a shard's last run, and the keys at its borders.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class KeyedCarry(Carry):
     def read_border(self, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
         """Return an iterator over the record of a shard that has items.
 
-        It is made of the first and the last key, what the runs reduce to, and their number, an int64.
+        It consists of the first and the last key, the runs' reductions, and their number, an int64.
         """
         place = TransformIterator(d_num_runs, _before, INT64)
         parts = ZipIterator(PermutationIterator(d_aggregates, place), first, last, d_num_runs)
@@ -135,7 +135,7 @@ class KeyedCarry(Carry):
         work.copy(self.read_border(first, last, d_aggregates, d_num_runs), out, 1)
 
     def read_mended(self, before: Any, own: Any, after: Any, d_aggregates: Any) -> Any:
-        """Return an iterator over a shard's first aggregate, combined with what comes before it, and counts.
+        """Return an iterator over a shard's first aggregate, combined with its prefix, and counts.
 
         These are of runs: how many the shard has, without a last one that goes on, how many those before it
         have, and all. `own` is the record of the shard; `before` and `after` are what the records of those

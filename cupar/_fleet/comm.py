@@ -1,4 +1,4 @@
-"""What an engine gives: the rank, how many there are, and four ways to talk."""
+"""The protocol of an engine: the rank, the number of ranks, and four ways to communicate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Comm(Protocol):
 
     Arrays have one dimension and lie in one piece: NumPy's on the CPU, otherwise objects with
     ``__cuda_array_interface__``. Those of `gather` and `exchange` are of bytes (uint8), at any address. All
-    ranks call the same methods in the same order. On a device, what a method does is enqueued on `stream`, a
+    ranks call the same methods in the same order. On a device, methods enqueue their work on `stream`, a
     handle, or done when it returns; `stream` is None on the CPU.
 
     A method raises if the other ranks do not answer, in time or at all.
@@ -38,7 +38,7 @@ class Comm(Protocol):
     rank, size : int
         The place of this rank, and how many there are.
     transport : str
-        What it is called, as in ``"torch.distributed (gloo)"``.
+        Its name, as in ``"torch.distributed (gloo)"``.
     """
 
     rank: int
@@ -52,7 +52,7 @@ class Comm(Protocol):
         """Write the records of all ranks, which have one size, to `records`, in rank order."""
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
-        """Send each rank an array, and fill another with what it sends; some are empty, as is one's own."""
+        """Send an array to each rank, and receive one from each; some are empty, and always the own one."""
 
     def total(self, array: Any, stream: Any) -> None:
         """Replace numbers by their sums over all ranks."""
@@ -60,7 +60,7 @@ class Comm(Protocol):
 
 E = TypeVar("E", bound=BaseException)
 
-_PAUSES = 1e-5, 1e-3  # seconds between two looks at what is awaited, the first and the longest
+_PAUSES = 1e-5, 1e-3  # seconds between polls, the first and the longest
 _LOOKS = 0.02, 1.0  # seconds between two looks at whether another rank has failed
 
 
@@ -99,7 +99,7 @@ class Alone:
     rank, size, transport = 0, 1, "one rank"
 
     def agree(self, data: bytes) -> list[bytes]:
-        """Return what this rank says."""
+        """Return this rank's own message."""
         return [data]
 
     def gather(self, record: Any, records: Any, stream: Any) -> None:
@@ -107,7 +107,7 @@ class Alone:
         copied(record, records, stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
-        """Do nothing: there is nobody else."""
+        """Do nothing: this is the only rank."""
 
     def total(self, array: Any, stream: Any) -> None:
         """Leave numbers as they are."""

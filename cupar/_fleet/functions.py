@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def entered(
     called: str, x: Any, engine: Any, call: Callable[[Work, Operand, Group], Any], name: str = "x"
 ) -> Any:
-    """Return what a function makes of a shard, which has one dimension, as arrays of its library."""
+    """Call a function for a shard, which has one dimension; return arrays of its library."""
     found = group_of(engine)
 
     def by_library() -> Any:
@@ -541,7 +541,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) 
     x1 : array
         The shard of this rank.
     x2 : array
-        What is searched for, of one dimension: the same on every rank.
+        The values to search for, of one dimension: the same on every rank.
     side : {"left", "right"}, optional
         Whether before or behind equal items.
     group : Group, ProcessGroup, mpi4py communicator, Comm or None

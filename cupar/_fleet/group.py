@@ -1,4 +1,4 @@
-"""Groups of ranks: which engine they talk by, and what they must agree on before anything runs."""
+"""Groups of ranks: their engine, and their agreement before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .replay import Replays
 
 T = TypeVar("T")
 
-_Exchange = tuple[Sequence[Any], Sequence[Any]]  # what is sent to each rank, and where what comes goes
+_Exchange = tuple[Sequence[Any], Sequence[Any]]  # arrays to send to each rank, and arrays to receive into
 _SIZE = "size"
 _SHOWN = 4  # ranks that a message names, of those that mean the same
 
@@ -33,7 +33,7 @@ class Group:
     rank, size : int
         The place of this rank, and how many there are.
     transport : str
-        What the ranks talk by, as in ``"torch.distributed (gloo)"``.
+        The engine, as in ``"torch.distributed (gloo)"``.
     timeout : float
         Seconds that a rank waits for the others.
     comm : Comm
@@ -49,7 +49,7 @@ class Group:
         self.transport: str = comm.transport
         self._failure, self._process = "", os.getpid()
         self._talked = 0  # how often
-        # How many objects were made, what the last one means, and how many gathers it has.
+        # The number of objects made, the description of the last one, and the number of its gathers.
         self._made, self._digest, self._gathers = 0, bytes(8), 0
 
     def __repr__(self) -> str:
@@ -212,7 +212,7 @@ class Group:
         _check_same(self._told({"algorithm": what, **facts}, what, error))
 
     def _told(self, own: Any, what: str, error: Exception | None = None) -> list[Any]:
-        """Return what each rank tells; if one has an error instead, raise on all."""
+        """Return the messages of all ranks; if one has an error instead, raise on all."""
         said = "" if error is None else _text(error)
         answers = self.agree(json.dumps([own, said]).encode())
         if not all(answers):
@@ -226,7 +226,7 @@ class Group:
         return [each for each, _ in found]
 
     def together(self, what: str, call: Callable[[], T]) -> T:
-        """Return what a call of all ranks does: if it fails on one, all raise.
+        """Return the result of a collective call: if it fails on one rank, all raise.
 
         If that is before they talk, the group goes on.
         """

@@ -49,7 +49,7 @@ def _compared(less: Op) -> Any:
     function = operators.within(less)
 
     def compared(s: Any) -> Any:
-        """Return the window that one pair leaves: what is equal on rank 0 goes before."""
+        """Return the window that one pair leaves: equal items of rank 0 come first."""
         window, number, own, other = s
         found = window[0] + (window[1] - window[0]) * number // _SAMPLES
         if window[0] >= window[1]:

@@ -12,7 +12,7 @@ import numpy as np
 from .comm import GroupError, awaited, copied, raw, waited
 
 _LARGEST = 2**30  # bytes of a message: MPI's counts have 31 bits
-_DATA, _FAILED = 0, 1  # tags: of what is exchanged, and of what a rank that fails tells the others
+_DATA, _FAILED = 0, 1  # tags: of data, and of the message of a rank that fails
 _TOLD = 500  # bytes of that, at most
 
 
@@ -78,7 +78,7 @@ class MPIComm:
     timeout : float, optional
         Seconds to wait for other ranks.
     device_memory : bool, optional
-        Whether MPI takes addresses on devices. By default what is there is copied to the host first.
+        Whether MPI takes addresses on devices. By default arrays on devices are copied to the host first.
 
     Raises
     ------

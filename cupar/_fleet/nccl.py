@@ -80,7 +80,7 @@ def joined(
     agree : callable
         Returns the bytes of all ranks, given one's own.
     wait : callable
-        Waits on the host until what it is given returns true; raises if others do not come.
+        Waits on the host until a function returns true; raises if other ranks do not arrive.
     """
     library, found = _library(), _Id()
     own = b""
@@ -156,7 +156,7 @@ class Communicator:
         return _Gathering(self, record, records)
 
     def captured(self, enqueue: Callable[[int], Any]) -> Callable[[int], None]:
-        """Return a graph of what a function enqueues, given a stream: to be called with one."""
+        """Return a graph of the work that a function enqueues on a stream; it is called with a stream."""
         with self.lock:
             if self._is_over:
                 raise RuntimeError(_OVER)
@@ -198,7 +198,7 @@ class Communicator:
     # --- Failures ----------------------------------------------------------------------------------------
 
     def failed(self, timeout: float) -> str:
-        """Return why it has failed, if it has: NCCL says so, or what was enqueued takes longer than that."""
+        """Return why it has failed, if it has: NCCL reports an error, or enqueued work exceeds the limit."""
         status, since = c_int(), self._since
         with self._ending:
             if self._is_over:
@@ -218,7 +218,7 @@ class Communicator:
         return ""
 
     def abort(self) -> None:
-        """Have what is enqueued end; there are no calls from now on.
+        """Abort the enqueued work; no calls may follow.
 
         A thread may be in a call that waits for the GPU. So it is not waited for.
         """

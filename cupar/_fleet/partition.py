@@ -86,7 +86,7 @@ def _left(s: Any) -> Any:
 
 
 def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: Any = None) -> Select:
-    """Build a selection from an array in shards by a predicate: what is selected stays on its rank.
+    """Build a selection from an array in shards by a predicate: selected items stay on their rank.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Calls that repeat: captured once, with what is gathered in them."""
+"""Repeated calls: captured once as a graph, including their gathers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Replays:
             bare = [_bare(part, each) for part, each in zip(key, arguments, strict=True)]
             try:
                 found = self._capturing(partial(self._enqueue, bare))
-            except Exception:  # whatever refuses to be captured
+            except Exception:  # some work cannot be captured
                 self._known[key] = False
                 return None
             self._known[key] = found
@@ -64,7 +64,7 @@ def _bare(part: Any, argument: Any) -> Any:
 
 
 def _part(argument: Any) -> Any:
-    """Return what a graph depends on; TypeError or ValueError if that is not known."""
+    """Return the key of a graph; TypeError or ValueError if it has none."""
     if type(argument) in _NUMBERS:
         # By their text: -0.0 equals 0.0, and is another initial value.
         return argument if type(argument) is int else (type(argument), repr(argument))

@@ -23,7 +23,7 @@ from .sharded import IteratorCache, Sharded, begin, items_of, made
 
 
 class _Runs(Sharded):
-    """What all have in common: runs of the shard reduced, and the borders mended."""
+    """The common part of algorithms on runs: runs of the shard are reduced, and borders are joined."""
 
     _allocates = False
 

@@ -46,7 +46,7 @@ class Sort(Sharded):
         self._merge = merge(key, item, key, item, key, item, less)
         self._halves: Halves | None = None
         if self.group.size == 2:
-            # What is equal on rank 0 goes before.
+            # Equal items of rank 0 come first.
             search = upper_bound if self.group.rank == 0 else lower_bound
             self._search, self._place = search(key, key, INT64, less), work.empty((1,), INT64)
             if not isinstance(less, RawOp):
@@ -97,7 +97,7 @@ class Sort(Sharded):
     def _sort_shard(self, work: Work, keys: Any, items: Any, outputs: list[Any]) -> list[Any]:
         """Sort the shard by itself: to where it goes, if there are no others.
 
-        Return the memory of each of its columns, and last that for what comes from other ranks, which the
+        Return the memory of each of its columns, and last the buffer for items of other ranks, which the
         sort takes as its storage before.
         """
         size, count = self.group.size, len(outputs[0])
@@ -239,7 +239,7 @@ def _word(place: int) -> int:
 
 
 def _words(first: int, last: int, width: int) -> tuple[int, int]:
-    """Return where the words of some items begin and end: nowhere, if there are none."""
+    """Return where the words of some items begin and end; an empty range if there are no items."""
     begin = _word(first * width)
     return begin, _word(last * width + _WORD - 1) if last > first else begin
 

@@ -25,7 +25,7 @@ from .sharded import Sharded, accumulator_of, begin, items_of, made
 
 
 class Prefix:
-    """What the items before a shard come to, for results that do not have it applied.
+    """The prefix of a shard, for results to which it is not applied yet.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Scan(Sharded):
         Returns
         -------
         Prefix or None
-            With ``carry="returned"``, what comes before this shard.
+            With ``carry="returned"``, this shard's prefix.
         """
         found: Prefix | None = self._run(stream, (d_in, d_out, num_items, h_init))
         return found
@@ -130,7 +130,7 @@ class Scan(Sharded):
         return self._before(work, d_in, d_out, num_items, h_init, init)
 
     def _after(self, work: Work, d_in: Any, d_out: Any, num_items: int, init: Any) -> None:
-        """Scan the shard after what comes before it."""
+        """Scan the shard, beginning with its prefix."""
         carry, group, prefix, stream = self._carry, self.group, self._prefix, self._stream(work)
         if group.rank < group.size - 1:  # nothing comes after the last one
             if num_items:
@@ -159,7 +159,7 @@ class Scan(Sharded):
             work.run(self._scan, *rest, num_items - 1, value)
 
     def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> Prefix:
-        """Scan the shard by itself, and return what comes before it."""
+        """Scan the shard alone, and return its prefix."""
         carry, stream = self._carry, self._stream(work)
         if num_items:
             last = begin(items_of(work, "d_out", d_out), num_items - 1)

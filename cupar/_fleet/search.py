@@ -52,7 +52,7 @@ def lower_bound(
         The shard of this rank, which may be empty, of an array that is sorted by `comp`. Only its dtype
         matters here.
     d_values : array or iterator, m items
-        What is searched for, of the same dtype: the same values on every rank.
+        The values to search for, of the same dtype: the same on every rank.
     d_out : array, m items
         Where the places in the whole go, on every rank: integers of 4 or 8 bytes, which must hold them.
     comp : callable, OpKind, RawOp or None

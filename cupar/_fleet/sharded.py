@@ -1,4 +1,4 @@
-"""What algorithms over shards share: ranks agree on what is built, and a call has its library and stream."""
+"""The base of algorithms over shards: ranks agree on the build, and a call has a library and a stream."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Sharded:
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:
             self._run(stream, arguments)
-        return 1  # whatever it needs is its own
+        return 1  # all of it is its own
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
         """Do a call on a stream of the library's device. An error ends the group: others wait for it."""
@@ -120,15 +120,15 @@ def made(
     Parameters
     ----------
     cls : type of Sharded
-    engine : Group or whatever `group` takes
+    engine : Group or anything that `group` takes
     algorithm : str
         For messages.
     arrays : dict
-        What was given, by parameters: the first array is of the library whose memory is used.
+        The factory's arguments, by name: the first array's library provides memory.
     specify : tuple
         A factory and arguments, whose specialisation tells types and operators.
     build : callable
-        Takes the object, and builds what it runs.
+        Takes the object, and builds the algorithms that it runs.
     **options
         What else ranks must agree on.
     """
@@ -205,7 +205,7 @@ def _library_of(arrays: dict[str, Any]) -> libraries.ArrayLibrary:
 
 
 def _facts(spec: Specialisation) -> dict[str, str]:
-    """Return what ranks must agree on, by what it is called in messages."""
+    """Return the facts that ranks must agree on, by their names in messages."""
     found: dict[str, str] = {}
     for name, op in spec.operators:
         called = "operator" if name == "op" else name
@@ -249,7 +249,7 @@ class IteratorCache:
         self._known: dict[Any, Any] = {}
 
     def __call__(self, work: Work, *arrays: Any) -> Any:
-        """Return what is made of arrays and numbers."""
+        """Return the iterator for arrays and numbers."""
         if work.library.on_cpu or any(isinstance(each, Iterator) for each in arrays):
             return self._make(*arrays)
         views = [

@@ -2,7 +2,7 @@
 
 An item goes before another if its key does, or, of equal keys, if its rank is lower, or, on one rank, its
 place. So no items are equal, and each range has exactly as many as were asked for. Rounds of samples narrow
-the windows of each shard in which a cut may be; every rank sorts those of a round, and comes to the same.
+the windows of each shard in which a cut may be; every rank sorts those of a round, with the same result.
 
 The idea is that of P. Sanders' and others' multiway selection: "Efficient Massively Parallel Quicksort and
 Selection", and P. Varman et al., "Merging Multiple Lists on Hierarchical-Memory Multiprocessors", JPDC 1991.
@@ -19,7 +19,7 @@ from .comm import on_all
 
 _Array = np.ndarray[Any, Any]
 
-# Sorts what the ranks have at some places each, and returns these in order: numbers of ranks, and places.
+# Sorts items that ranks have at some places each, and returns these in order: ranks, and places.
 Sampler = Callable[[list[_Array]], tuple[_Array, _Array]]
 
 

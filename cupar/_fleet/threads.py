@@ -12,7 +12,7 @@ from .comm import GroupError, copied, raw, waited
 
 
 class _Meeting:
-    """Where threads meet: a slot for what each brings."""
+    """A rendezvous of threads, with a slot for the value of each."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.slots: list[Any] = [None] * size
@@ -20,7 +20,7 @@ class _Meeting:
         self._changed = threading.Condition()
 
     def all(self, rank: int, what: str, given: Any) -> list[Any]:
-        """Return what all bring for the same end, once they have. They stay until the next `wait`."""
+        """Return the values of all threads, once all have arrived. They stay until the next `wait`."""
         self.slots[rank] = what, given
         self.wait(rank)
         found = list(self.slots)
@@ -65,7 +65,7 @@ class ThreadComm:
         return found
 
     def _copies(self, what: str, given: Any, pairs: Any, stream: Any) -> None:
-        """Copy parts of what all ranks bring, which stays as it is until all have."""
+        """Copy parts of all ranks' arrays, which stay unchanged until all ranks have copied."""
         if stream is not None:
             waited(stream)
         for source, target in pairs(self._meeting.all(self.rank, what, given)):
@@ -81,7 +81,7 @@ class ThreadComm:
         self._copies("gather", record, lambda found: zip(found, parts, strict=True), stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
-        """Copy what each rank has for this one."""
+        """Copy the arrays that other ranks have for this one."""
 
         def pairs(found: Any) -> Any:
             return zip([each[self.rank] for each in found], recv, strict=True)

@@ -19,7 +19,7 @@ from .sharded import Sharded, made
 class TopK(Sharded):
     """The first k items in an order of an array in shards; see `top_k`."""
 
-    _last: Any  # what works on what all ranks have kept
+    _last: Any  # the algorithm for the items that all ranks have kept
     _dtypes: list[np.dtype[Any]]
 
     def run(
@@ -60,7 +60,7 @@ class TopK(Sharded):
         work.run(self._last, given[0], out_keys, given[1], out_values, sum(kept), k)
 
     def _all(self, work: Work, own: Any, kept: list[int], k: int) -> Any:
-        """Return what all ranks have kept, in rank order."""
+        """Return the items that all ranks have kept, in rank order."""
         gathered = work.temporary(k * self.group.size, own.dtype)
         self.group.gather(raw(own), raw(gathered), self._stream(work))
         found, begin = work.temporary(sum(kept), own.dtype), 0

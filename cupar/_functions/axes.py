@@ -45,7 +45,7 @@ class AxisLayout(NamedTuple):
 
 
 def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
-    """Return an axis from 0 on; raise TypeError or ValueError, which is NumPy's AxisError, if it is none."""
+    """Return an axis from 0 on; raise TypeError, or NumPy's AxisError, a ValueError, if it is invalid."""
     try:
         found = operator.index(axis)
     except TypeError:

@@ -1,4 +1,4 @@
-"""One call of a function: what it was given as operands, and work for a library and a stream."""
+"""One call of a function: its arguments as operands, and work for a library and a stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Operand:
 
 
 class Work:
-    """What a call works with: a library, its device and a stream."""
+    """The context of a call: a library, its device and a stream."""
 
     def __init__(self, library: ArrayLibrary, stream: Any) -> None:
         self.library = library
@@ -137,25 +137,25 @@ class Work:
         flat = np.ascontiguousarray(items.reshape(x.shape).transpose(axes)).reshape(-1)
         return Operand(None, flat, shape)
 
-    # --- What all functions do -----------------------------------------------------------------------------
+    # --- Shared by all functions ---------------------------------------------------------------------------
 
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""
         algorithm.run(*arguments, stream=self.stream, **named)
 
     def copy(self, source: Any, out: Any, size: int, op: Any = OpKind.IDENTITY) -> None:
-        """Write what an operator makes of items, or the items."""
+        """Write an operator's results for items, or the items."""
         if size:
             self.run(unary_transform(source, out, op), source, out, size)
 
     def made(self, source: Any, shape: Sequence[int], dtype: np.dtype[Any] | None = None) -> Operand:
-        """Return an array of what an iterator yields."""
+        """Return an array of an iterator's items."""
         out = self.empty(shape, source.dtype if dtype is None else dtype)
         self.copy(source, out.items, out.size)
         return out
 
     def kept(self, source: Any, size: int, dtype: np.dtype[Any] | None = None) -> Any:
-        """Return a temporary of what an iterator yields, or the items themselves if they are an array."""
+        """Return a temporary with an iterator's items, or the items themselves if they are an array."""
         if not isinstance(source, Iterator) and (dtype is None or dtype == source.dtype):
             return source
         out = self.temporary(size, source.dtype if dtype is None else dtype)
@@ -174,7 +174,7 @@ class Work:
             return self.library.host(own)
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
-        """Return what is on the host as an array of the library's."""
+        """Return a copy of a host array in the library's memory."""
         with self.library.on(self.stream):
             return self.library.put(given)
 
@@ -232,7 +232,7 @@ def _has_iterator(given: Any) -> bool:
 
 
 def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
-    """Return what is given as an operand; raise TypeError or ValueError, beginning with `name`."""
+    """Return an argument as an operand; raise TypeError or ValueError, beginning with `name`."""
     if isinstance(given, tuple):
         if not given:
             raise ValueError(f"{name}: expected an array or a tuple of arrays, got an empty tuple")
@@ -363,7 +363,7 @@ def enter(
     numbers: bool = False,
     optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
 ) -> Any:
-    """Return what a function makes of operands, as arrays of the library of the first array among them.
+    """Call a function with operands, and return arrays of the library of the first array among them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Items counted or combined by what they are: segments by ids, bins, and quantiles."""
+"""Items counted or combined by value: segments by ids, bins, and quantiles."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST = 2**31 - 2  # bins
 
 
 def _id(s: Any) -> Any:
-    """Return an id; the number of ids if it is none of them, which is sorted behind all."""
+    """Return an id; invalid ones become the number of ids, which is sorted last."""
     return s[0] if 0 <= s[0] < s[1] else s[1]
 
 
@@ -396,7 +396,7 @@ def _place(q: float, length: int, method: str) -> tuple[int, float]:
 
 
 def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any], bool]:
-    """Return quantiles that are asked for, and whether they are items as they stand."""
+    """Return the wanted quantiles, and whether they are items without interpolation."""
     check_kind("quantile", x, "biuf")
     if method not in _METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")

@@ -26,7 +26,7 @@ _BOOL = np.dtype(bool)
 
 
 def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any, dtype: Any = None) -> Operand:
-    """Return an array of what an iterator yields; `out` may be what it reads, if it reads that in order."""
+    """Return an array of an iterator's items; `out` may be an array that it reads in order."""
     wanted = source.dtype if dtype is None else dtype
     target = output_of(work, out, shape, wanted, [Operand(None, source, shape)])
     work.copy(source, casting(target.items, source.dtype), target.size)
@@ -55,7 +55,7 @@ def tabulate(
     like: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return what an operator makes of 0, 1, 2 and so on.
+    """Return an operator's results for 0, 1, 2 and so on.
 
     >>> arrays.tabulate(4, lambda i: i * i, like=np.empty(0))
     array([0, 1, 4, 9])
@@ -138,7 +138,7 @@ def for_each(
     like: Any = None,
     stream: Any = None,
 ) -> None:
-    """Call an operator for each item, for what it writes to arrays that it captures.
+    """Call an operator for each item, for its effects: it writes to arrays that it captures.
 
     It returns a number, which is discarded.
 
@@ -295,7 +295,7 @@ def adjacent_difference(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return what an operator makes of each item and the one before it; the first item stays as it is.
+    """Return an operator's results for each item and the one before it; the first item is unchanged.
 
     With `reverse`, of each item and the one behind it. `out` may be `x`, of which a copy is made then.
 

@@ -31,7 +31,7 @@ def _first_greatest(a: Any, b: Any) -> Any:
     return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
 
 
-# Those of floats have no branches: a NaN comes before what is none.
+# Those of floats have no branches: a NaN comes before numbers.
 def _first_least_float(a: Any, b: Any) -> Any:
     is_first = a[1] < b[1]
     comes_before = (a[0] != a[0]) & ((b[0] == b[0]) | is_first)

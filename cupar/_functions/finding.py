@@ -35,7 +35,7 @@ def _is_nowhere(place: Any) -> bool:
 
 
 def _index(work: Work, items: Any, predicate: Op, size: int, none: int | None = -1) -> Operand:
-    """Return the index of the first item that fits, and -1 or the number of items if there is none."""
+    """Return the index of the first match, or else -1 or the number of items."""
     out = work.empty((), INT64)
     work.run(find_if(items, out.items, predicate, none=none), items, out.items, size)
     return out
@@ -44,7 +44,7 @@ def _index(work: Work, items: Any, predicate: Op, size: int, none: int | None = 
 def _whether(
     work: Work, items: Any, predicate: Op, size: int, told: Any, shape: tuple[int, ...] = ()
 ) -> Operand:
-    """Return what an operator makes of the index of the first item that fits, -1 if there is none."""
+    """Return an operator's result for the index of the first match, or for -1 without a match."""
     out = work.empty(shape, np.dtype(bool))
     written = TransformOutputIterator(out.items, told, INT64)
     work.run(find_if(items, written, predicate, none=-1), items, written, size)

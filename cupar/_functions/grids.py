@@ -31,7 +31,7 @@ def _cell(s: Any) -> Any:
 
 
 def _of_each(name: str, given: Any, number: int) -> list[Any]:
-    """Return what is given for each dimension, or for all."""
+    """Return an argument for each dimension, given one for each or one for all."""
     if given is None or isinstance(given, (int, np.integer)):
         return [given] * number
     if len(given) != number:

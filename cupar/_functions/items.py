@@ -43,7 +43,7 @@ def selected(
 
 
 def size_of(size: Any) -> int | None:
-    """Return a size that is given; TypeError or ValueError if it is none."""
+    """Return a size as an int; TypeError or ValueError if it is invalid."""
     return None if size is None else integer("size", size)
 
 

@@ -35,7 +35,7 @@ class ArrayLibrary:
         return np.empty(shape, dtype)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
-        """Return what makes arrays of a dtype, given a shape or a length: the quickest there is."""
+        """Return the library's quickest function that makes arrays of a dtype, given a shape or a length."""
         return partial(np.empty, dtype=dtype)
 
     def stream(self) -> int | None:
@@ -51,11 +51,11 @@ class ArrayLibrary:
         return np.ascontiguousarray(array)
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return a copy in host memory, once what was enqueued is done."""
+        """Return a copy in host memory, after the enqueued work is done."""
         return np.array(host_arrays.reader(array)(array))
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
-        """Return what is in host memory as an array of the library's."""
+        """Return a copy of host memory as an array of the library."""
         return given
 
     def memory(self, array: Any) -> Any:
@@ -182,7 +182,7 @@ class _Numba(ArrayLibrary):
         return found
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
-        return self._cuda.to_device(given.copy())  # of one item, whatever its strides were
+        return self._cuda.to_device(given.copy())  # an array of one item may have any strides
 
     def memory(self, array: Any) -> Any:
         return view(array)
@@ -264,7 +264,7 @@ def _numba() -> _Numba:
 
 
 def _of_devices() -> ArrayLibrary:
-    """Return the library that makes what comes of arrays that say nothing but where they are."""
+    """Return the library of results for arrays that only have an interface."""
     for name in ("cupy", "torch"):
         if name in sys.modules or importlib.util.find_spec(name) is not None:
             if name == "cupy":

@@ -129,7 +129,7 @@ def _of_both(work: Work, a: Operand, b: Operand, less: Any, size: Any, is_union:
 def set_union(
     work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
 ) -> Any:
-    """Return what is in one of two sorted arrays, sorted: an item as often as where it is most often.
+    """Return the union of two sorted arrays, sorted: an item occurs as often as where it is most frequent.
 
     Of equal items, those of `a` come first, and as many of the last of `b` as it has more.
 
@@ -143,7 +143,7 @@ def set_union(
 def set_intersection(
     work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
 ) -> Any:
-    """Return what is in both of two sorted arrays, sorted: an item as often as where it is least often.
+    """Return the intersection of two sorted arrays, sorted: an item occurs as often as where it is rarest.
 
     Of equal items, these are the first of `a`.
 
@@ -157,7 +157,7 @@ def set_intersection(
 def set_difference(
     work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
 ) -> Any:
-    """Return what is in the first of two sorted arrays more often than in the second, sorted.
+    """Return the difference of two sorted arrays, sorted: counts in the second are subtracted.
 
     Of equal items, these are the last of `a`, as many as it has more.
 
@@ -171,7 +171,7 @@ def set_difference(
 def set_symmetric_difference(
     work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
 ) -> Any:
-    """Return what is in one of two sorted arrays more often than in the other, sorted.
+    """Return the symmetric difference of two sorted arrays, sorted: an item as often as counts differ.
 
     Of equal items, these are the last of the array that has more, as many as it has more.
 

@@ -18,7 +18,7 @@ _BOOL = np.dtype(bool)
 
 
 class NamedReduction(NamedTuple):
-    """A reduction that has a name: what it combines items with, and of which dtype."""
+    """A named reduction: its operator, and the dtype in which it combines."""
 
     op: Any
     dtype: Callable[[np.dtype[Any]], np.dtype[Any]] = lambda dtype: dtype

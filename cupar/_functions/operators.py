@@ -1,4 +1,4 @@
-"""Operators that functions are made of, and what is known of those that users give."""
+"""Operators of functions, and properties of users' operators."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def within(op: Op) -> Any:
 
 
 def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate what makes an operator of others: for the same ones it is the same, which is quick to find.
+    """Decorate a function that makes an operator of others: equal arguments give the same object.
 
     Those that have cells or defaults are not kept, as these may hold arrays.
     """
@@ -98,7 +98,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 def flagged(op: Op, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
     """Return an operator on values with a flag, which says whether there is a value.
 
-    `dtype` is that of the values: structs become tuples, so that what is returned is of one type.
+    `dtype` is that of the values: structs become tuples, so that results have one type.
     """
     function, plain_ = within(op), plain(dtype)
 

@@ -99,7 +99,7 @@ def transform_reduce(
     like: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return what an operator makes of items, combined by another operator.
+    """Return an operator's results for items, combined by another operator.
 
     >>> int(arrays.transform_reduce(np.array([3, 1, 4]), lambda a: a * a))
     26

@@ -1,4 +1,4 @@
-"""Quantiles of what is sorted somewhere else: which items they are between, and what these make."""
+"""Quantiles of sorted items: the neighbours of each quantile, and the interpolation between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QuantileIndices(NamedTuple):
 
 
 def places_of(wanted: np.ndarray[Any, Any], total: int, method: str) -> QuantileIndices:
-    """Return which items of so many sorted ones quantiles are made of."""
+    """Return the indices of the neighbours of quantiles among `total` sorted items."""
     found = [counting._place(each, total, method) for each in wanted.ravel().tolist()]
     low, parts = np.array([place for place, _ in found], np.int64), np.array([part for _, part in found])
     return QuantileIndices(np.concatenate([low, low + (parts > 0), [total - 1]]), parts)

@@ -37,7 +37,7 @@ def table() -> Table:
 
 
 def token(op: Any) -> int:
-    """Return what tells an operator, beside the check of what it reads."""
+    """Return the key of an operator; values that it reads are checked separately."""
     return id(op.__code__ if type(op) is FunctionType else op)
 
 
@@ -57,7 +57,7 @@ def learn(
         return
     unchanged: Any = None
     library = libraries.of("x", x)
-    with walk.FingerprintScope():  # what is remembered is what was asked
+    with walk.FingerprintScope():  # the fingerprint below is the one that the call has made
         if type(op) is FunctionType:
             try:
                 unchanged = walk.fingerprint(op).guard.checker()
@@ -88,7 +88,7 @@ def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None
     learn(known, x, op, lambda: reduce_into(given, dtype, op, h_init), dtype, h_init, False, name)
 
 
-# What is made of one item alone is another value than that.
+# These convert items to bool: the result for a single item is not the item.
 _CONVERTING = (OpKind.LOGICAL_AND, OpKind.LOGICAL_OR, np.logical_and, np.logical_or)
 
 
@@ -128,7 +128,7 @@ def _entry(
         out = empty(size) if is_scan else empty(())
         try:
             run(stream(), (x, out, size, h_init))
-        except (TypeError, ValueError, RuntimeError):  # the long way says what is wrong, if something is
+        except (TypeError, ValueError, RuntimeError):  # the general path raises the error, if there is one
             return None
         return out
 

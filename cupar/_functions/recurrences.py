@@ -126,7 +126,7 @@ def _gradients(
     if initial is None and layout.rows == 1:
         return grad_a, grad_b, None
 
-    # What comes before rows: one item of each is not the scan's.
+    # Values before rows: one item of each is not the scan's.
     first = first_items(layout, reverse)
     within = accumulated(dtype)
     of_a, of_b = (PermutationIterator(cast(each.items, within), first) for each in (a, grad_b))

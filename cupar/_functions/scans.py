@@ -271,7 +271,7 @@ def combined(left: Any, right: Any) -> Any:
 
 
 def _with_initial(s: Any) -> Any:
-    """Return the pair of an item, of which the first of a row takes what comes before it."""
+    """Return the pair of an item; the first of a row includes the value before it."""
     (a, b), i, length, inner, before = s
     return (a, a * before + b if i // inner % length == 0 else b)
 
@@ -322,7 +322,7 @@ def recurrence_ends(a: Any, b: Any, h: Any, within: np.dtype[Any]) -> tuple[Any,
 
 
 def with_initial(pairs: Any, before: Any, layout: AxisLayout) -> Any:
-    """Return the pairs of a recurrence that what comes before the row of each is part of."""
+    """Return the pairs of a recurrence, which include the values before rows."""
     numbers = constant(layout.length), constant(layout.inner)
     every = ZipIterator(pairs, CountingIterator(np.int64(0)), *numbers, before)
     return TransformIterator(every, _with_initial, pairs.dtype)
@@ -336,7 +336,7 @@ def of_rows(first: Any, layout: AxisLayout) -> Any:
 def _before_rows(
     given: Operand, b: Operand, axis: Any, layout: AxisLayout, reverse: bool, within: Any
 ) -> Any:
-    """Return an iterator over what comes before the row of each item."""
+    """Return an iterator over the value before the row of each item."""
     shape = tuple(n for i, n in enumerate(b.shape) if i != axis_of(axis, b.ndim))
     if given.shape not in (shape, ()):
         raise ValueError(f"initial: expected shape {shape} or (), got {given.shape}")

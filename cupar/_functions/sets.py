@@ -268,7 +268,7 @@ def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: A
 def _selected1d(work: Work, a: Operand, b: Operand, size: Any, invert: bool) -> Any:
     """Return the different items of one array that another has, or has not."""
     first, second = _in_common(a=a, b=b)
-    items, _ = _sorted(work, a if invert else first)  # what is left of an array has its dtype
+    items, _ = _sorted(work, a if invert else first)  # the remaining items have the array's dtype
     flags = heads(items, equal_nan=True)
     if b.size:
         others, _ = _sorted(work, second)

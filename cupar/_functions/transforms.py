@@ -73,7 +73,7 @@ def transform(
     like: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return what an operator makes of the items of arrays, one by one.
+    """Return an operator's results for the items of arrays, one by one.
 
     Parameters
     ----------

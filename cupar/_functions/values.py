@@ -36,7 +36,7 @@ def _real(value: Any) -> Any:
 
 
 def cast(items: Any, dtype: np.dtype[Any]) -> Any:
-    """Return items of another dtype, converted as they are read; as NumPy does it, whatever is lost."""
+    """Return items converted to another dtype as they are read, as NumPy does, even if values are lost."""
     if items.dtype == dtype or dtype.names is not None:
         return items
     if items.dtype.kind == "c" and dtype.kind not in "cb":
@@ -79,7 +79,7 @@ def dtype_of(name: str, given: Any) -> Any:
 
 
 def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return an initial value as an array of one item; TypeError if it is none, or not one of this dtype."""
+    """Return an initial value as an array of one item; TypeError unless it is a value of this dtype."""
     if libraries.is_array(value) and not isinstance(value, np.ndarray):
         raise TypeError(f"{name}: expected a number on the host, got a {type(value).__name__}")
     try:
@@ -111,14 +111,14 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
 
 
 def whole(name: str, value: Any) -> int:
-    """Return an integer of any sign; raise TypeError if it is none."""
+    """Return an integer of any sign; raise TypeError for other objects."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     return int(value)
 
 
 def integer(name: str, value: Any, most: int | None = None) -> int:
-    """Return an integer from 0 on; raise TypeError or ValueError if it is none."""
+    """Return an integer from 0 on; raise TypeError or ValueError otherwise."""
     found = whole(name, value)
     if found < 0 or (most is not None and found > most):
         wanted = "0 or more" if most is None else f"from 0 to {most}"

@@ -186,7 +186,7 @@ def _name_of(fn: Any, derivative: Any, number: int, same: int) -> str:
 
 
 def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: Any = None) -> Any:
-    """Return what a function makes of the items of tensors, one by one, by one kernel; it has gradients.
+    """Return a function's results for the items of tensors, one by one, by one kernel; it has gradients.
 
     Parameters
     ----------
