@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .._tune.session import Tuned
     from .._tune.tune import Trial
 
-_SECONDS = 300.0
+_SECONDS, _SECONDS_OF_ALL = 300.0, 600.0
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -50,7 +50,12 @@ def _count(text: str) -> int:
 
 
 @command("tune", "measure policies on this machine's GPU, and keep the best", takes_rest=True)
-@argument("what", metavar="WHAT", help="an algorithm, as in inclusive_scan; a recorded list; a script (.py)")
+@argument(
+    "what",
+    metavar="WHAT",
+    nargs="?",
+    help="an algorithm, as in inclusive_scan; a recorded list; a script (.py)",
+)
 @argument(
     "types", metavar="TYPE", nargs="*", help="of an algorithm: dtypes of input and output, or keys and items"
 )
@@ -58,11 +63,20 @@ def _count(text: str) -> int:
 @argument(
     "--offsets", action="store_true", help="of a segmented algorithm: segments by offsets; default: rows"
 )
-@argument("--seconds", metavar="S", type=_seconds, default=_SECONDS, help=f"in total; default: {_SECONDS:g}")
+@argument("--all", action="store_true", help="tune all algorithms for the usual dtypes, without WHAT")
+@argument(
+    "--seconds",
+    metavar="S",
+    type=_seconds,
+    help=f"in total; default: {_SECONDS:g}, or {_SECONDS_OF_ALL:g} with --all",
+)
 @argument("--items", metavar="N", type=_count, help="number of items, as in 2^28; default: many and few")
 @argument("--segment-size", metavar="N", type=_count, help="items per segment; default: several sizes")
 @argument("--cc", metavar="CC", type=ccs_of, help="also tune what a list has for other GPUs, for this one")
 @argument("--dry-run", action="store_true", help="measure, but keep nothing")
+@argument(
+    "--export", action="store_true", help="print winners as rows of cupar's tables, with what measured them"
+)
 @argument(
     "--plot", metavar="FILE", type=Path, help="draw what was measured (.png, .svg, .pdf); needs matplotlib"
 )
@@ -81,10 +95,15 @@ def tune(arguments: Arguments) -> Result:
     cupar tune segmented_sort int32 --segment-size 1024 --plot sort.png
     cupar tune merge_sort float64 int32 --op greater --dry-run
     cupar tune asked.jsonl --seconds 600
+    cupar tune --all --export > rows.py
     """
     from .._tune import session
 
     start = time.perf_counter()
+    if (arguments.what is None) != arguments.all:
+        got = arguments.what if arguments.all else "neither"
+        raise UsageError(f"WHAT: expected an algorithm, a list or a script, or --all, got {got}")
+    total = arguments.seconds or (_SECONDS_OF_ALL if arguments.all else _SECONDS)
     if not arguments.dry_run:
         listing.own()  # or fail now
     if arguments.plot is not None:
@@ -94,24 +113,28 @@ def tune(arguments: Arguments) -> Result:
         specs, left = _asked(arguments, card)
         sizes = arguments.items, arguments.segment_size
         with _progress(arguments, len(specs)) as (begin, notify):
-            results = session.run(specs, arguments.seconds, *sizes, not arguments.dry_run, begin, notify)
+            results = session.run(specs, total, *sizes, not arguments.dry_run, begin, notify)
     seconds = time.perf_counter() - start
     if arguments.plot is not None:
         _plot(arguments.plot, card, results)
     lost = any("does not answer" in each.why for each in results)
 
     def show() -> None:
-        say(str(card))
-        _print_results(results, arguments.dry_run)
+        if arguments.export:
+            say("\n\n".join(filter(None, (_row(each, card) for each in results))))
+        else:
+            say(str(card))
+            _print_results(results, arguments.dry_run)
         for each in results:
             _complain_of(each)
         for name, why in left:
             complain(f"{name}: not tuned: {why}")
-        say(f"{counted(len(results), 'problem')} in {seconds:.0f} s")
+        if not arguments.export:
+            say(f"{counted(len(results), 'problem')} in {seconds:.0f} s")
 
     document = {
         "card": card.part(),
-        "results": [_described(each) for each in results],
+        "results": [{**_described(each), "row": _row(each, card) or None} for each in results],
         "not_tuned": [{"name": name, "why": why} for name, why in left],
         "is_kept": not arguments.dry_run,
         "seconds": round(seconds, 1),
@@ -130,8 +153,8 @@ def _card(arguments: Arguments) -> Card:
         card = session.current_card()
     except NoDeviceError:
         raise FailedError(
-            f"WHAT: {arguments.what} cannot be tuned here, as there is no GPU: policies are measured on the "
-            "kind of card that they are for"
+            f"WHAT: {arguments.what or '--all'} cannot be tuned here, as there is no GPU: policies are "
+            "measured on the kind of card that they are for"
         ) from None
     if arguments.cc and arguments.cc != [card.cc]:
         named = ", ".join(f"sm_{cc}" for cc in arguments.cc)
@@ -145,9 +168,12 @@ def _asked(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left
     """Return the requested specialisations that can be tuned, and the rest with reasons."""
     from .._tune import asked
 
-    path = Path(arguments.what)
+    path = Path(arguments.what or "")
     left: Left = []
-    if path.suffix != ".py" and not path.exists():
+    if arguments.all:
+        _check_alone(arguments, "--all has its own")
+        specs = asked.usual(card.cc)
+    elif path.suffix != ".py" and not path.exists():
         if arguments.rest:
             raise UsageError("--: an algorithm takes no arguments of a script")
         try:
@@ -164,10 +190,14 @@ def _asked(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left
     return found, [*left, *more]
 
 
-def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Specialisation], Left]:
+def _check_alone(arguments: Arguments, why: str) -> None:
     for name, given in (("TYPE", arguments.types), ("--op", arguments.op), ("--offsets", arguments.offsets)):
         if given:
-            raise UsageError(f"{name}: a list or script says itself what it asks for")
+            raise UsageError(f"{name}: {why}")
+
+
+def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Specialisation], Left]:
+    _check_alone(arguments, "a list or script says itself what it asks for")
     ccs = [card.cc] if path.suffix == ".py" else arguments.cc or ()
     specs, failures, _ = program.requested(path, arguments.rest, ccs)
     left = [(each.place, each.error) for each in failures]
@@ -260,6 +290,33 @@ def _print_results(results: list[Tuned], is_dry: bool) -> None:
         )
     names = ("problem", "tried", "measured with", "default", "time", "tuned", "its time", "result")
     print_table(names, rows, ("tried",))
+
+
+def _row(each: Tuned, card: Card) -> str:
+    """Return a winner as a row of the table that its default is from; empty if there is none."""
+    from .._kernels import policies
+
+    spec, outcome = each.spec, each.outcome
+    if outcome is None or outcome.winner is None:
+        return ""
+    with policies.lookups() as asked:
+        spec.algorithm_class._family.tunable.default(spec)
+    tables = {
+        id(table): name for name, table in vars(policies).items() if isinstance(table, policies.PolicyTable)
+    }
+    table, key = asked[0] if asked else (None, (spec.cc,))
+    types = ", ".join(dict.fromkeys(str(argument.value) for argument in spec.arguments))
+    times = "; ".join(
+        f"{turn['problem']}: {_time(turn['before'])} -> {_time(turn['after'])}"
+        for turn in (turn.as_measured() for turn in outcome.turns)
+    )
+    measured = (
+        card.name.removeprefix("NVIDIA "),
+        time.strftime("%Y-%m-%d"),
+        f"{spec.algorithm} of {types}; {times}",
+    )
+    told, row = ", ".join(f'"{text}"' for text in measured), {key: outcome.winner}
+    return f"# {tables.get(id(table), 'no table has it')}\nMeasuredPolicies({told}, {row}),"
 
 
 def _complain_of(each: Tuned) -> None:

@@ -9,7 +9,9 @@ decides. CUB has no selector for kernels of cupar's own: their families compute 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar
 
 P = TypeVar("P")
@@ -24,6 +26,21 @@ class PolicyRow(NamedTuple):
     gpu: str
     date: str  # as in 2026-11-22
     problem: str
+
+
+Asked = list[tuple["PolicyTable[Any]", tuple[int | str, ...]]]
+_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def lookups() -> Iterator[Asked]:
+    """Collect the tables that are looked into, and the keys: those of the rows that would come first."""
+    found: Asked = []
+    token = _asked.set(found)
+    try:
+        yield found
+    finally:
+        _asked.reset(token)
 
 
 class MeasuredPolicies(Generic[P]):
@@ -60,7 +77,9 @@ class PolicyTable(Generic[P]):
 
     def find(self, cc: int, *scope: int | str) -> P | None:
         """Return the policy for a compute capability, as in 90; None if CUB's selector decides."""
-        found = EVERY
+        asked, found = _asked.get(), EVERY
+        if asked is not None:
+            asked.append((self, (cc, *scope)))
         for each, *of in self.rows:
             if tuple(of) == scope and type(each) is int and each // 10 == cc // 10 and found < each <= cc:
                 found = each

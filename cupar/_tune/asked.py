@@ -122,8 +122,27 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
         NamedAlgorithm(
             partition.select, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT
         ),
+        NamedAlgorithm(
+            partition.three_way_partition,
+            lambda t, op, _: (t[0],) * 4 + (_OFFSET, op, op),
+            _ITEMS,
+            OpKind.LOGICAL_NOT,
+        ),
     )
 }
+USUAL = ("int32", "float32", "int64", "float64")  # dtypes
+
+
+def usual(cc: int) -> list[Specialisation]:
+    """Return the specialisations of all algorithms for the usual dtypes: keys also with items of the same."""
+    asked = [
+        (name, types, has_offsets)
+        for name, known in ALGORITHMS.items()
+        for dtype in USUAL
+        for types in ([dtype], *[[dtype, dtype]] * (known.types == _KEYS))
+        for has_offsets in (False, *[True] * name.startswith("segmented"))
+    ]
+    return [named(name, types, None, has_offsets, cc) for name, types, has_offsets in asked]
 
 
 def named(algorithm: str, types: Sequence[str], op: str | None, has_offsets: bool, cc: int) -> Specialisation:

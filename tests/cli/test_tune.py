@@ -77,6 +77,12 @@ def test_a_dry_run_keeps_nothing(quick, capfd):
     assert (found["policy"], found["key"]) == (quick[1]._asdict(), None)
     assert "policy" not in {info.entry for info in cupar.cache.entries()}
     assert cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE).build.policy.source == "cupar"
+    heading, row = found["row"].splitlines()
+    (measured,) = eval(row, {**vars(policies)})  # as a table has it
+    assert heading == "# TRANSFORM" and [*measured.rows] == [(90,)]
+    policy, gpu, date, problem = measured.rows[90,]
+    assert (policy, "NVIDIA " + gpu, len(date)) == (quick[1], CARD, 10)
+    assert problem == "unary_transform of float32; 2^12 items: 1.000 ms -> 500.0 us"
 
 
 def test_what_it_shows(quick, capfd):
@@ -124,6 +130,39 @@ def test_failing_policies_are_reported(quick, capfd, monkeypatch):
     assert "policy" not in {info.entry for info in cupar.cache.entries()}
 
 
+def test_rows_are_those_that_would_come_first(gpu):
+    from cupar._tune import asked
+
+    keys = {}
+    for name in ("unique_by_key", "histogram_even", "lower_bound", "merge_sort"):
+        spec = asked.named(
+            name, ["float64"] * (2 if asked.ALGORITHMS[name].types[0] == "keys" else 1), None, False, 90
+        )
+        with policies.lookups() as found:
+            spec.algorithm_class._family.tunable.default(spec)
+        keys[name] = found[0]
+    assert keys["unique_by_key"] == (policies.COMPACT, (90, "unique", 8, 8))
+    assert keys["histogram_even"] == (policies.HISTOGRAM, (90, 8))
+    assert keys["lower_bound"] == (policies.SEARCH, (90, 8))
+    assert keys["merge_sort"] == (policies.MERGE_SORT, (90, 8, 8))
+
+
+def test_all_algorithms_for_the_usual_dtypes(gpu, capfd, monkeypatch):
+    given = []
+
+    def tune(spec, bench, builder, seconds, notify):
+        given.append((spec.algorithm, seconds))
+        raise session.UnsuitableError("not now")
+
+    monkeypatch.setattr(session, "tune", tune)
+    document = json.loads(run(capfd, "tune", "--all", "--json").out)
+    names = {name for name, _ in given}
+    assert names >= {"reduce_into", "unique_by_key", "three_way_partition", "segmented_sort", "merge"}
+    assert len(given) == len(document["results"]) > 3 * len(names)
+    assert given[0][1] == pytest.approx(600 / len(given), rel=0.05)  # in ten minutes
+    assert min(seconds for _, seconds in given) >= session._LEAST_SECONDS
+
+
 # --- Mistakes --------------------------------------------------------------------------------------------
 
 
@@ -139,6 +178,9 @@ def test_without_a_gpu(capfd, empty_cache):
             ["nothing", "float32"],
             "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce_into",
         ),
+        ([], "WHAT: expected an algorithm, a list or a script, or --all, got neither"),
+        (["--all", "reduce_into"], "or --all, got reduce_into"),
+        (["--all", "--op", "plus"], "--op: --all has its own"),
         (["nothing", "f4"], "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce"),
         (["inclusive_scan"], "TYPE: expected the types of input and output for inclusive_scan, got none"),
         (["radix_sort", "i4", "i4", "i4"], "TYPE: expected the types of keys and items for radix_sort"),
