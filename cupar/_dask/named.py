@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
 
 from .. import structs
 from .._functions.axes import INT64
+from .._functions.described import Surface, help_of
 from .._functions.named import NAMED
 from .._functions.sets import UniqueCounts
 from .._functions.values import summed
@@ -18,6 +21,28 @@ from .reductions import reduced, scan
 from .sorting import runs_of, sort
 
 _BOOL = np.dtype(bool)
+F = TypeVar("F", bound=Callable[..., Any])
+_DASK = Surface(
+    "import numpy as np, dask.array as da\n>>> from cupar import dask as cdask",
+    {
+        "x": ("dask array", "Of NumPy's or CuPy's blocks, with any chunks, also unknown ones."),
+        "dtype": (
+            "dtype, optional",
+            "Of the result; by default that of `x`, but of 64 bits for bool and small integers.",
+        ),
+    },
+)
+
+
+def helped(**named: str) -> Callable[[F], F]:
+    """Decorate a function with help for its parameters; `named` is as for `described`."""
+
+    def decorate(function: F) -> F:
+        parameters = inspect.signature(function).parameters.values()
+        function.__doc__ = help_of(function.__doc__, parameters, named, _DASK)
+        return function
+
+    return decorate
 
 
 def _named(name: str, x: da.Array, axis: Any, keepdims: bool, dtype: Any = None) -> da.Array:
@@ -31,202 +56,90 @@ def _named(name: str, x: da.Array, axis: Any, keepdims: bool, dtype: Any = None)
     return reduced(name, x, named.op, axis, None, keepdims, result, needs_items=name in ("min", "max"))
 
 
+@helped(axis="axes")
 def sum(x: da.Array, /, *, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> da.Array:
     """Return the sum of all items, or along axes.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-    dtype : dtype, optional
-        Of the result; by default that of `x`, but of 64 bits for bool and small integers.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> int(cdask.sum(da.from_array(np.array([100, 100], np.int8), chunks=1)).compute())
     200
     """
     return _named("sum", x, axis, keepdims, dtype)
 
 
+@helped(axis="axes")
 def prod(x: da.Array, /, *, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> da.Array:
     """Return the product of all items, or along axes.
 
-    Parameters
-    ----------
-    x, axis, keepdims, dtype
-        As for `sum`.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> int(cdask.prod(da.from_array(np.array([3, -7, 5]), chunks=2)).compute())
     -105
     """
     return _named("prod", x, axis, keepdims, dtype)
 
 
+@helped(axis="axes")
 def min(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
     """Return the least item, or those along axes; NaN if there is one. No items are an error of the task.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> int(cdask.min(da.from_array(np.array([3, -7, 5]), chunks=2)).compute())
     -7
     """
     return _named("min", x, axis, keepdims)
 
 
+@helped(axis="axes")
 def max(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
     """Return the greatest item, or those along axes; NaN if there is one. No items are an error of the task.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> int(cdask.max(da.from_array(np.array([3, -7, 5]), chunks=2)).compute())
     5
     """
     return _named("max", x, axis, keepdims)
 
 
+@helped(axis="axes")
 def any(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
     """Return whether an item is not 0, or one along axes. NaN is not 0.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-
-    Returns
-    -------
-    dask array of bool
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> bool(cdask.any(da.from_array(np.array([0, 5]), chunks=1)).compute())
     True
     """
     return _named("any", x, axis, keepdims)
 
 
+@helped(axis="axes")
 def all(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
     """Return whether no item is 0, or none along axes.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-
-    Returns
-    -------
-    dask array of bool
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> bool(cdask.all(da.from_array(np.array([0, 5]), chunks=1)).compute())
     False
     """
     return _named("all", x, axis, keepdims)
 
 
+@helped(axis="axes")
 def count_nonzero(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
     """Return how many items are not 0, or along axes.
 
-    Parameters
-    ----------
-    x, axis, keepdims
-        As for `reduce`.
-
-    Returns
-    -------
-    dask array of int64
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> int(cdask.count_nonzero(da.from_array(np.array([0, 5, 7]), chunks=2)).compute())
     2
     """
     return _named("count_nonzero", x, axis, keepdims)
 
 
+@helped()
 def cumulative_sum(x: da.Array, /, *, axis: int | None = None, dtype: Any = None) -> da.Array:
     """Return the sums of all items up to each, along an axis.
 
-    Parameters
-    ----------
-    x, axis
-        As for `scan`.
-    dtype : dtype, optional
-        As for `sum`.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> cdask.cumulative_sum(da.from_array(np.array([1, 2, 3]), chunks=2)).compute()
     array([1, 3, 6])
     """
     return scan(x, OpKind.PLUS, axis=axis, dtype=summed(taken("x", x)) if dtype is None else dtype)
 
 
+@helped()
 def cumulative_prod(x: da.Array, /, *, axis: int | None = None, dtype: Any = None) -> da.Array:
     """Return the products of all items up to each, along an axis.
 
-    Parameters
-    ----------
-    x, axis, dtype
-        As for `cumulative_sum`.
-
-    Returns
-    -------
-    dask array
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> cdask.cumulative_prod(da.from_array(np.array([1, 2, 3, 4]), chunks=2)).compute()
     array([ 1,  2,  6, 24])
     """
@@ -237,23 +150,12 @@ def _ones(block: Any) -> Any:
     return np.ones_like(block, INT64)
 
 
+@helped()
 def unique_counts(x: da.Array, /) -> UniqueCounts:
     """Return the different items of an array, sorted, and how many are equal to each.
 
-    Parameters
-    ----------
-    x : dask array
-        As for `unique`.
+    The result is a named tuple of two dask arrays, `values` and `counts`, of unknown chunks.
 
-    Returns
-    -------
-    UniqueCounts
-        A named tuple of two dask arrays, `values` and `counts`, of unknown chunks.
-
-    Examples
-    --------
-    >>> import numpy as np, dask.array as da
-    >>> from cupar import dask as cdask
     >>> cdask.unique_counts(da.from_array(np.array([3, 1, 3, 2]), chunks=2)).counts.compute()
     array([1, 1, 2])
     """

@@ -1,11 +1,15 @@
-"""Functions described once: a signature, a line and an example; help and the call are made of these."""
+"""Functions described once: a signature, a line and an example; help and the call are made of these.
+
+What a parameter means is said once for all functions of `cupar.arrays`, `cupar.distributed.arrays` and
+`cupar.dask` that have it; the last two say in their `Surface` what differs.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from .._base.generated import define
 from .calls import Work, enter
@@ -60,6 +64,23 @@ _PARAMETERS = {
     ),
     "sampled": ("int", "How many, at most as many as there are."),
     "places": ("int", "How many places; a negative number moves them to earlier ones."),
+    "k": ("int", "How many."),
+    "largest": ("bool, optional", "False: the least."),
+    "q": ("number or sequence of numbers", "From 0 to 1, on the host."),
+    "method": (
+        '{"linear", "lower", "higher", "nearest", "midpoint"}, optional',
+        "What is between two items.",
+    ),
+    "bins": (
+        "int or sequence of numbers, optional",
+        "How many of equal width, or the edges of all, on the host.",
+    ),
+    "range": (
+        "pair of numbers, optional",
+        "The first and the last edge, if `bins` is a number. Items that are outside, and NaNs, are not\n"
+        "    counted.",
+    ),
+    "side": ('{"left", "right"}, optional', "Whether before or behind equal items."),
     "filled": ("array", "What is written to."),
     "target": ("array", "What is written to; it is returned."),
     "sorted": ("array or tuple of arrays", "Of one dimension, sorted."),
@@ -82,17 +103,35 @@ _PARAMETERS = {
 }
 
 
-def _help(text: str, parameters: list[inspect.Parameter], named: dict[str, str]) -> str:
+class Surface(NamedTuple):
+    """A module of functions: how its examples begin, and what its parameters and errors are."""
+
+    imports: str
+    parameters: Mapping[str, tuple[str, str]] = {}
+    raises: str = "TypeError, ValueError\n    If an argument is none of these."
+
+
+ARRAYS = Surface("import numpy as np\n>>> from cupar import arrays")
+
+
+def help_of(
+    text: str | None,
+    parameters: Iterable[inspect.Parameter],
+    named: Mapping[str, str],
+    surface: Surface = ARRAYS,
+) -> str:
     """Return a docstring in NumPy's style: the first lines, what is known of parameters, an example."""
-    head, mark, example = inspect.cleandoc(text).partition(">>> ")
-    lines = [head.rstrip(), "", "Parameters", "----------"]
+    known = {**_PARAMETERS, **surface.parameters}
+    head, mark, example = inspect.cleandoc(text or "").partition(">>> ")
+    head, returns, more = head.rstrip().partition("\n\nReturns\n")
+    lines = [head, "", "Parameters", "----------"]
     for each in parameters:
-        kind, said = _PARAMETERS[named.get(each.name, each.name)]
+        kind, said = known[named.get(each.name, each.name)]
         lines += [f"{each.name} : {kind}", *([f"    {said}"] if said else [])]
-    lines += ["", "Raises", "------", "TypeError, ValueError", "    If an argument is none of these."]
+    lines += [f"\nReturns\n{more}"] if returns else []
+    lines += ["", "Raises", "------", surface.raises]
     if mark:
-        lines += ["", "Examples", "--------", ">>> import numpy as np", ">>> from cupar import arrays"]
-        lines.append(mark + example)
+        lines += ["", "Examples", "--------", f">>> {surface.imports}", mark + example]
     return "\n".join(lines)
 
 
@@ -122,40 +161,60 @@ def described(
     """
 
     def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
-        signature = inspect.signature(make)
-        parameters = list(signature.parameters.values())[1:]
-        names = [each.name for each in parameters]
-        defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
-        plain = [
-            each.replace(annotation=each.empty, default=_Name(f"of_{each.name}"))
-            if f"of_{each.name}" in defaults
-            else each.replace(annotation=each.empty)
-            for each in parameters
-        ]
+        names = [*inspect.signature(make).parameters]
         like = "like" if "like" in names else "None"
-        call: Any = define(
-            f"arrays-{make.__name__}",
-            make.__name__,
+        found: Callable[P, R] = written(
+            make,
             _TEMPLATE,
-            {"make": make, "enter": enter, "options": {"numbers": numbers, "optional": optional}, **defaults},
-            name=make.__name__,
-            parameters=str(inspect.Signature(plain))[1:-1],
+            {"enter": enter, "options": {"numbers": numbers, "optional": optional}},
+            named,
             operands="".join(f", {each}" for each in reads),
-            arguments=", ".join(
-                f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name
-                for each in parameters
-            ),
             inputs=", ".join(f"{each!r}: {each}" for each in reads),
             like=like if reads or "out" not in names else f"out if {like} is None else {like}",
             num_items="num_items" if "num_items" in names else "None",
         )
-        update_wrapper(call, make)
-        call.__signature__ = signature.replace(parameters=parameters)
-        call.__doc__ = _help(make.__doc__ or "", parameters, named)
-        found: Callable[P, R] = call
         return found
 
     return decorate
+
+
+def written(
+    make: Callable[..., Any],
+    template: str,
+    names: dict[str, Any],
+    named: Mapping[str, str],
+    surface: Surface = ARRAYS,
+    **texts: str,
+) -> Any:
+    """Return the function that users call for one that takes a `Work` first: a filled template, and help.
+
+    The template has ``{name}``, ``{parameters}`` and ``{arguments}``, beside `texts`, and calls ``make``.
+    """
+    signature = inspect.signature(make)
+    parameters = list(signature.parameters.values())[1:]
+    defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
+    plain = [
+        each.replace(annotation=each.empty, default=_Name(f"of_{each.name}"))
+        if f"of_{each.name}" in defaults
+        else each.replace(annotation=each.empty)
+        for each in parameters
+    ]
+    call = define(
+        f"arrays-{make.__name__}",
+        make.__name__,
+        template,
+        {"make": make, **names, **defaults},
+        name=make.__name__,
+        parameters=str(inspect.Signature(plain))[1:-1],
+        arguments=", ".join(
+            f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters
+        ),
+        **texts,
+    )
+    update_wrapper(call, make)
+    call.__signature__ = signature.replace(parameters=parameters)
+    call.__doc__ = help_of(make.__doc__, parameters, named, surface)
+    return call
 
 
 class _Name(str):

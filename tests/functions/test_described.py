@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import arrays
+from cupar import arrays, dask
+from cupar.distributed import arrays as shards
 from cupar.iterators import TransformIterator
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -22,13 +23,32 @@ def on_the_cpu():
 NAMES = [name for name in arrays.__all__ if hasattr(getattr(arrays, name), "__wrapped__")]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_help_names_each_parameter(name):
-    function = getattr(arrays, name)
+def _check_help(function, imports):
     text = inspect.getdoc(function)
-    assert ">>> from cupar import arrays" in text
+    assert f">>> {imports}" in text
+    assert max(map(len, text.splitlines())) <= 110
     for parameter in inspect.signature(function).parameters:
         assert f"\n{parameter} : " in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_names_each_parameter(name):
+    _check_help(getattr(arrays, name), "from cupar import arrays")
+
+
+@pytest.mark.parametrize("name", shards.__all__)
+def test_so_does_that_of_arrays_in_shards(name):
+    function = getattr(shards, name)
+    _check_help(function, "from cupar.distributed import arrays")
+    assert [*inspect.signature(function).parameters][-1] == "group"
+
+
+def test_so_does_that_of_dask_arrays():
+    named = pytest.importorskip("cupar._dask.named")
+    names = [name for name, module in dask._MODULES.items() if module == "named"]
+    assert "sum" in names
+    for name in names:
+        _check_help(getattr(named, name), "from cupar import dask as cdask")
 
 
 REFUSED = [

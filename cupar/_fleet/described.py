@@ -1,0 +1,109 @@
+"""Functions of arrays in shards, described once: the call, which ranks make together, and its help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from .._base import device
+from .._functions import libraries
+from .._functions.calls import Work
+from .._functions.described import Surface, written
+from .group import group as group_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SHARD = "array", "The shard of this rank, of one dimension. It may be empty."
+SHARDS = Surface(
+    "import numpy as np\n>>> from cupar.distributed import arrays",
+    {
+        "x": _SHARD,
+        "keys": _SHARD,
+        "x1": _SHARD,
+        "x2": ("array", "The values to search for, of one dimension: the same on every rank."),
+        "op": (
+            "callable or OpKind, optional",
+            "Combines two values, the first of which is that of earlier items. It must be associative.",
+        ),
+        "predicate": ("callable or OpKind", "Takes an item."),
+        "init": ("number, optional", "Comes before all items, once."),
+        "commutative": ("bool, optional", "False: in the order of ranks, and of items on each."),
+        "less": (
+            "callable or OpKind, optional",
+            "Whether one item comes before another. By default numbers are ordered by their bits, as\n"
+            "    `cupar.distributed.radix_sort` has them.",
+        ),
+        "k": ("int", "How many, at most as many as all shards have together."),
+        "dtype": (
+            "dtype, optional",
+            "Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are\n"
+            "    combined in float32.",
+        ),
+        "summed": (
+            "dtype, optional",
+            "Of the result; by default that of `x`, but of 64 bits for bool and small integers.",
+        ),
+        "group": (
+            "Group, ProcessGroup, mpi4py communicator, Comm or None",
+            "As for `cupar.distributed.group`.",
+        ),
+    },
+    "TypeError, ValueError\n    If an argument is none of these, or ranks differ.\n"
+    "GroupError\n    If another rank raised an error, or did not answer.",
+)
+_TEMPLATE = """
+def {name}({parameters}):
+    def made(work, {shard}, group):
+        return make(work, {arguments})
+
+    return entered({name!r}, {shard!r}, {shard}, group, made)
+"""
+
+
+def sharded(**named: str) -> Callable[[Callable[Concatenate[Work, P], R]], Callable[P, R]]:
+    """Decorate what makes a result of a shard and a `Group`, which ranks call together.
+
+    The function that users call takes an array in place of the first, and what `cupar.distributed.group`
+    takes of the second. If one rank calls it with wrong arguments, the others are told, too. `named` is as
+    for `described`.
+    """
+
+    def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
+        shard = [*inspect.signature(make).parameters][1]
+        function = written(make, _TEMPLATE, {"entered": _entered}, named, SHARDS, shard=shard)
+
+        @wraps(function)
+        def called(*given: P.args, **by_name: P.kwargs) -> R:
+            try:
+                return function(*given, **by_name)  # type: ignore[no-any-return]
+            except TypeError as error:
+                if (
+                    error.__traceback__ is not None and error.__traceback__.tb_next is None
+                ):  # it was not entered
+                    group_of(by_name.get("group")).compare(make.__name__, {}, error)
+                raise
+
+        return called
+
+    return decorate
+
+
+def _entered(called: str, name: str, x: Any, engine: Any, make: Callable[..., Any]) -> Any:
+    """Call a function for a shard, which has one dimension; return arrays of its library."""
+    found = group_of(engine)
+
+    def by_library() -> Any:
+        library = libraries.of(name, x)
+        return device.using(True, inside, library) if library.on_cpu else inside(library)
+
+    def inside(library: libraries.ArrayLibrary) -> Any:
+        work = Work(library, None)
+        given = work.operand(x, name)
+        if given.ndim != 1:
+            raise ValueError(f"{name}: expected a shard of one dimension, got shape {given.shape}")
+        return make(work, given, found)
+
+    return found.together(called, by_library)
