@@ -40,7 +40,7 @@ def interned(kind: type[K], name: str, **known: Any) -> K:
 
 # Modules whose code is in numba's cache, or determines its content: `own_code` hashes them.
 _HOST = (
-    *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "launches"),
+    *("algorithms", "arguments", "calls", "errors", "iterators", "kernel_types", "kernels", "launches"),
     *("native", "plans", "portable", "problems", "view_types"),
 )
 _KERNELS = (
