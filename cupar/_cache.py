@@ -52,7 +52,7 @@ Origin = Literal["memory", "disk", "linked", "built"]
 
 @dataclass(frozen=True)
 class FetchedEntry:
-    """An entry, and how it was got.
+    """An entry, and its origin.
 
     It lies under `key`. The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the
     shared store. `seconds` says what reading or making it took; `source` is the path or URL of the layer that
@@ -372,7 +372,7 @@ unusable: set[str] = set()  # what lower layers have under these keys is not use
 
 @dataclass(frozen=True)
 class Stats:
-    """How many algorithm objects got their build from where."""
+    """Counts of algorithm objects by the origin of their build."""
 
     memory: int = 0
     disk: int = 0
@@ -404,7 +404,7 @@ class _Counter:
 
 
 def stats() -> Stats:
-    """Return how many algorithm objects this process got from where.
+    """Return counts of this process's algorithm objects by origin.
 
     Returns
     -------

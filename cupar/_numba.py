@@ -1,7 +1,7 @@
-"""The one door to numba-cuda: all of its own that cupar uses, for others to import from here.
+"""The only access to numba-cuda: everything that cupar uses of it is imported from here.
 
-numba is imported when something of it is needed, and not before: a hit needs none of it. So this is imported
-from within functions. What is here is what another compiler of the same source would have to offer.
+numba is imported when it is first needed: a hit does not need it. So this is imported
+from within functions. Another compiler of the same source would have to offer the functions here.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def attribute(module: str, name: str) -> Any:
 
 
 def own_module(module: Any) -> Any:
-    """Return the module of numba.cuda's that one of `cupar.cuda` stands for; any other as it is."""
+    """Return the module of numba.cuda's that one of `cupar.cuda` stands for; other modules unchanged."""
     name = str(module.__name__)
     if name == "cupar.cuda" or name.startswith("cupar.cuda."):
         return _module("numba" + name.removeprefix("cupar"))
@@ -119,15 +119,15 @@ def own_module(module: Any) -> Any:
 
 
 def module_type(home: str) -> Any:
-    """Return what numba sees a module as: for functions that cupar does not compile."""
+    """Return a module's numba type, for functions that cupar does not compile."""
     return _module("numba.cuda.types").Module(_module(home))
 
 
 class Name:
-    """Stands for something that numba.cuda defines, and that is looked up when somebody wants to have it.
+    """The stand-in of an object of numba.cuda's, which is looked up when it is first used.
 
-    `place` is as in ``"numba.cuda.stubs:atomic.add"``: where it is defined, so that it is the same whatever
-    others assign to names of numba.cuda. Of one of its types, `kind` is what a fingerprint calls it.
+    `place` is where it is defined, as in ``"numba.cuda.stubs:atomic.add"``, since others may assign to names
+    of numba.cuda. `kind` is the name of a type in fingerprints.
     """
 
     __slots__ = ("_found", "_place", "_within", "kind")
@@ -144,7 +144,7 @@ class Name:
         return self._place.replace(":", ".")
 
     def real(self) -> Any:
-        """Return what it stands for, for which numba is imported."""
+        """Import numba, and return the object of this name."""
         if self._found is None:
             import pkgutil
 
@@ -155,7 +155,7 @@ class Name:
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba sees it as, in functions that cupar does not compile."""
+        """Its numba type, in functions that cupar does not compile."""
         cuda_target = _module("numba.cuda.descriptor").cuda_target
         return cuda_target.typing_context.resolve_value_type(self.real())
 
@@ -165,7 +165,7 @@ class Name:
         return self._within[name] if name in self._within else getattr(self.real(), name)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call what it stands for."""
+        """Call the object of this name."""
         return self.real()(*arguments, **named)
 
     def __getitem__(self, index: Any) -> Any:
@@ -186,7 +186,7 @@ OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": Fals
 
 
 def parsed(text: str) -> Any:
-    """Return what a text says in numba's types: a type, or a signature.
+    """Parse a text in numba's notation: a type, or a signature.
 
     It is evaluated, as numba does, but has nothing in it that could do anything else.
     """
@@ -207,7 +207,7 @@ def parsed(text: str) -> Any:
 
 @functools.cache
 def _within_types() -> tuple[type, ...]:
-    """Return what a text with types is made of: ``CPointer(float32)``, ``void(Array(int8, 1, "C"))``."""
+    """Evaluate a text with types: ``CPointer(float32)``, ``void(Array(int8, 1, "C"))``."""
     from ast import Call, Constant, Expression, List, Load, Slice, Subscript, Tuple, keyword
 
     return Call, Constant, Expression, List, Load, Slice, Subscript, Tuple, keyword

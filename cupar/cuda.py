@@ -33,7 +33,7 @@ from . import _numba
 
 _HOME: Final = "numba.cuda"
 
-# Where numba.cuda defines what kernels use; a test compares all of this with it.
+# Modules of numba.cuda that define the names for kernels; a test compares this table with numba.cuda.
 _DEFINED: Final = {
     "stubs": (
         "activemask atomic blockDim blockIdx brev cbrt clz const ffs fma gridDim laneid lanemask_lt local "
@@ -99,7 +99,7 @@ def _within(name: str) -> list[str]:
 
 
 def _module(name: str, names: Mapping[str, Any]) -> ModuleType:
-    """Return what stands for a module of numba.cuda's."""
+    """Return the stand-in of a module of numba.cuda's."""
     made = ModuleType(f"{__name__}.{name}", f"What kernels use of numba.cuda.{name}, without importing it.")
     made.__dict__["__getattr__"] = functools.partial(_found, f"numba.cuda.{name}", names)
     made.__dict__["__dir__"] = functools.partial(_listed, f"numba.cuda.{name}", names)
@@ -107,7 +107,7 @@ def _module(name: str, names: Mapping[str, Any]) -> ModuleType:
 
 
 class _Libdevice(dict[str, Any]):
-    """The functions of libdevice, of which there are some three hundred."""
+    """The functions of libdevice, some three hundred."""
 
     def __missing__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -116,7 +116,7 @@ class _Libdevice(dict[str, Any]):
 
 
 def _found(home: str, names: Mapping[str, Any], name: str) -> Any:
-    """Return what stands for a name, or what numba.cuda has under it."""
+    """Return the stand-in of a name, or numba.cuda's object."""
     if name.startswith("__"):
         raise AttributeError(f"module {home!r} has no attribute {name!r}")
     if name == "_numba_type_":

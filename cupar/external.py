@@ -57,7 +57,7 @@ def cpp(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these, a file is missing, or it is not clear which function is meant.
+        If an argument is not one of these, a file is missing, or it is not clear which function is meant.
 
     Examples
     --------

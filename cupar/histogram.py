@@ -89,13 +89,13 @@ def histogram_even(
     d_histogram : device array or dtype, num_output_levels - 1 items
         Where the counts go: integers of 4 or 8 bytes.
     h_num_output_levels : int or numpy.ndarray of one element
-        How many levels bound the bins: one more than there are bins.
+        Number of levels that bound the bins: one more than bins.
     h_lower_level, h_upper_level : numbers or numpy.ndarrays of one element
         The first level, which is in the first bin, and the last, which is in
         none. They are taken in float64 if they or the samples are floats, else
         in uint64 if the samples are, else in int64.
     num_samples : int
-        How many samples there will be. Only checked here.
+        Number of samples. Only checked here.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.

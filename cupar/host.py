@@ -1,4 +1,4 @@
-"""Compiled host code: functions under ``numba.njit`` that run algorithms and launch kernels by themselves.
+"""Compiled host code: functions under ``numba.njit`` that run algorithms and launch kernels.
 
 Such a function takes device arrays as views, streams as handles, and algorithm objects as they are, given as
 arguments or read as globals. No Python object is touched while it runs: it may release the interpreter's lock
@@ -69,7 +69,7 @@ class View:
         self.writable: bool = writable
         self.shape: tuple[int, ...] = tuple(shape)
         self.strides: tuple[int, ...] = tuple(strides)
-        self._owner = owner  # the array, or whatever has the memory
+        self._owner = owner  # the array, or another owner of the memory
         words = struct.pack(f"=Q{2 * self.ndim}q", address, *self.shape, *self.strides)
         self._memory = ctypes.create_string_buffer(words, len(words))
         self._words = ctypes.addressof(self._memory)  # what compiled code reads, in 8 bytes each
@@ -142,7 +142,7 @@ class View:
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba sees it as; asked for by numba alone, which is imported then."""
+        """Its numba type; only numba, which is imported then, asks for it."""
         if self._kind is None:
             from ._host import view_types
 

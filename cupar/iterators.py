@@ -231,7 +231,7 @@ class CacheModifiedInputIterator(Iterator):
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -348,7 +348,7 @@ class TransformIterator(Iterator):
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these, or the operator cannot be compiled for the items' type.
+        If an argument is not one of these, or the operator cannot be compiled for the items' type.
 
     Examples
     --------
@@ -387,7 +387,7 @@ class TransformOutputIterator(Iterator):
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these, or the operator cannot be compiled for the types.
+        If an argument is not one of these, or the operator cannot be compiled for the types.
 
     Examples
     --------
@@ -499,7 +499,7 @@ def annotation(op: Any, name: str | None) -> Any:
 
 
 def _inferred(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:
-    """Return what numba finds that an operator returns."""
+    """Return the result type that numba infers for an operator."""
     from ._compile import inference
 
     return inference.result_dtype(resolve(op, (given,), given, "transform_op"))

@@ -1,6 +1,6 @@
-"""What users give as an operator: a kind that CCCL knows by name, LTO-IR, or a function.
+"""Operators as users give them: an `OpKind`, LTO-IR, or a Python function.
 
-`_ir.resolve` finds out what it means for given types.
+`_ir.resolve` resolves them for given types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ._base.digests import sha256
 
 
 class OpKind(IntEnum):
-    """The operators that CCCL knows by name, and for some of which it has faster code.
+    """Operators that CCCL has, for some of them with faster code.
 
     Values are those of CCCL's C interface (``cccl_op_kind_t``). `MINIMUM` and `MAXIMUM` follow C++
     (``b < a ? b : a`` and ``a < b ? b : a``), so what they make of a NaN depends on where it stands;
@@ -69,7 +69,7 @@ class RawOp:
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of the above.
+        If an argument is not one of the above.
 
     Examples
     --------

@@ -215,6 +215,6 @@ def select(
 
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:
-    """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
+    """Resolve a predicate of items; there may be two, so messages name the parameter."""
     # Kinds as functions, too: so they share a template with all other predicates.
     return resolve(op, (items.value,), np.dtype(bool), name, as_function=True)

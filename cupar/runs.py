@@ -1,4 +1,4 @@
-"""Runs of equal keys: reduced, scanned and counted, each by itself."""
+"""Reductions, scans and counts of runs of equal keys."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def run_length_encode(
 
 
 def _equality(op: Op | None, keys: Argument) -> Operator:
-    """Find out what tells whether two keys are equal."""
+    """Resolve the operator that compares two keys."""
     if op is None:
         if keys.value.names is not None:
             raise TypeError(

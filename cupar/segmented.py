@@ -1,4 +1,4 @@
-"""Algorithms on segments of arrays, each by itself."""
+"""Algorithms on segments of arrays: each segment is independent."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ class SegmentedReduce(
         stream : optional
             As in `Algorithm`.
         max_segment_size : int, optional
-            How many items a segment has at most, if that is known: calls for
+            Upper bound of the items of a segment, if known: calls for
             short ones launch less. The result is right also if one has more.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i
+            Without offsets, the items of each segment: segment i is row i
             of this length. By default the length of the last axis of `d_in`, if it
             has several.
         """
@@ -192,7 +192,7 @@ class SegmentedSort(
     buffers=BUFFERS,
     rows="d_in_keys",
 ):
-    """A sort of segments, each by itself; see `segmented_sort`."""
+    """A sort of independent segments; see `segmented_sort`."""
 
     def run(
         self,
@@ -218,7 +218,7 @@ class SegmentedSort(
             unspecified in both arrays of a `DoubleBuffer`. The inputs may be
             iterators if the sort was built for them.
         num_items : int
-            How many items the arrays have, 0 or more. No offset may be larger,
+            Number of items of the arrays, 0 or more. No offset may be larger,
             or below 0; that is checked on the CPU alone. Of rows, by default
             ``num_segments * segment_size``.
         num_segments : int
@@ -229,7 +229,7 @@ class SegmentedSort(
         stream : optional
             As in `Algorithm`.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i
+            Without offsets, the items of each segment: segment i is row i
             of this length. By default the length of the last axis of `d_in_keys`,
             if it has several.
         """

@@ -66,10 +66,10 @@ class SegmentedScan(
         start_offsets_out : device array or iterator
             At least `num_segments` items. None if the scan was built without.
         max_segment_size : int, optional
-            How many items a segment has at most, if that is known: calls for
+            Upper bound of the items of a segment, if known: calls for
             short ones launch less. The result is right also if one has more.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i
+            Without offsets, the items of each segment: segment i is row i
             of this length. By default the length of the last axis of `d_in`, if it
             has several.
         """

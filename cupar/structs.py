@@ -67,7 +67,7 @@ def as_dtype(given: Any) -> np.dtype[Any]:
     Raises
     ------
     TypeError, ValueError, SyntaxError
-        If it stands for none, as NumPy has it. NoBfloat16Error if ml_dtypes is needed and not there.
+        If NumPy knows no such dtype. NoBfloat16Error if ml_dtypes is needed and not installed.
     """
     if isinstance(given, str) and given == "bfloat16":
         return bfloat16()
@@ -101,7 +101,7 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """Return the letter of a dtype's kind, as NumPy has it; of bfloat16 it is a float's."""
+    """Return NumPy's letter of a dtype's kind; bfloat16 is a float."""
     return "f" if dtype.kind == "V" and is_bfloat16(dtype) else dtype.kind
 
 
@@ -121,7 +121,7 @@ def has_bfloat16(dtype: np.dtype[Any]) -> bool:
 
 
 def descr(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as plain data: as NumPy has it, but for bfloat16, of which its `descr` loses all."""
+    """Return a dtype as plain data: NumPy's `descr`, except for bfloat16, which that loses."""
     if is_bfloat16(dtype):
         return "bfloat16"
     if not has_bfloat16(dtype):
@@ -131,7 +131,7 @@ def descr(dtype: np.dtype[Any]) -> Any:
 
 
 def from_descr(given: Any) -> np.dtype[Any]:
-    """Return the dtype of which `descr` made plain data."""
+    """Return the dtype from the plain data of `descr`."""
     if given == "bfloat16":
         return bfloat16()
     if not isinstance(given, Mapping):

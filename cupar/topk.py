@@ -184,7 +184,7 @@ class SegmentedTopK(
         d_in_values : device array or iterator, at least `num_items` items
         d_out_values : device array, at least ``num_segments * k`` items
         num_items : int
-            How many items the inputs have, 0 or more. No offset may be larger,
+            Number of items of the inputs, 0 or more. No offset may be larger,
             or below 0; that is checked on the CPU alone. Of rows, by default
             ``num_segments * segment_size``.
         num_segments : int
@@ -197,7 +197,7 @@ class SegmentedTopK(
         stream : optional
             As in `Algorithm`.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i
+            Without offsets, the items of each segment: segment i is row i
             of this length. By default the length of the last axis of `d_in_keys`,
             if it has several.
         """

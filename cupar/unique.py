@@ -148,7 +148,7 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, ...]:
         raise TypeError(
             "d_out_items: expected a DiscardIterator, since d_in_items is one and yields no items"
         )
-    node = nodes.Discard(np.dtype(np.uint8))  # whatever it is that does not matter
+    node = nodes.Discard(np.dtype(np.uint8))  # any dtype: its items do not matter
     return Argument("d_in_items", node, node), Argument("d_out_items", node, node, output=True)
 
 

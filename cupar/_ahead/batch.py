@@ -164,7 +164,7 @@ class BuildJob:
 def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[BuildJob]:
     """Return the requests as builds for each compute capability, each once.
 
-    Without compute capabilities, each is for the one that it was asked for; builds for the CPU stay so.
+    Without compute capabilities, each keeps its own; builds for the CPU remain for the CPU.
     """
     found: dict[str, BuildJob] = {}
     for spec in [each if each.is_cpu else replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
@@ -175,7 +175,7 @@ def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Build
 
 
 def kept(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """Return outcomes by key, those that were built and are not in the directory now turned into failures."""
+    """Return outcomes by key; builds that are no longer in the directory count as failures."""
     store = _cache.disk()
     there = set() if store is None else {key for key, *_ in store.entries()}
     lost = "was built, but the cache did not keep it"
@@ -190,7 +190,7 @@ def kept(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
 
 
 def _in_order(todo: Sequence[BuildJob]) -> list[BuildJob]:
-    """Return first one job for each template, then those that link it: at the same time, these would wait.
+    """Order jobs: first one for each template, then those that link it, which would wait for the first.
 
     Templates with the same headers come together, as a helper keeps few of them.
     """
@@ -204,13 +204,13 @@ def _in_order(todo: Sequence[BuildJob]) -> list[BuildJob]:
 
 
 def _headers(job: BuildJob) -> tuple[str, int]:
-    """Return what tells which headers the kernels of a job are made of."""
+    """Return the key of the headers that a job's kernels include."""
     family = job.spec.algorithm_class._family
     return "" if family is None or job.spec.is_cpu else family.source_of(job.spec), job.spec.cc
 
 
 def _common_headers(todo: Iterable[BuildJob], processes: int) -> set[tuple[str, int]]:
-    """Return the headers of which each process will compile more than one template."""
+    """Return the headers with which each process will compile more than one template."""
     store = _cache.disk()
     templates = {job.template: job for job in todo}
     counts = Counter(_headers(job) for key, job in templates.items() if store is None or not store.holds(key))
@@ -229,7 +229,7 @@ def build(
     ----------
     todo : sequence of BuildJob
     processes : int
-        How many build at a time.
+        Number of concurrent builds.
     idle : callable, optional
         Called several times a second.
     """

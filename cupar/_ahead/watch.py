@@ -22,7 +22,7 @@ class Summary:
     Attributes
     ----------
     stats : Stats
-        How many had which answer.
+        Number of requests by answer.
     seconds : float
         That building and linking took.
     saved : float

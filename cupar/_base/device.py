@@ -91,7 +91,7 @@ def device(name: str) -> Iterator[None]:
 def using(is_cpu: bool, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Call a function that takes host arrays, or device arrays.
 
-    It runs in a context of its own, which is left whatever happens: an interrupt on the way out of a ``with``
+    It runs in a separate context, which always ends: an interrupt on the way out of a ``with``
     would leave this one set for ever.
     """
     return copy_context().run(_within, is_cpu, function, arguments, named)

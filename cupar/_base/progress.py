@@ -26,11 +26,11 @@ _PAUSE = 0.5  # between two builds, or two that are waited for, which does not b
 _TICK = 0.2
 
 
-# --- What goes on ---------------------------------------------------------------------------------------
+# --- Tasks in progress ----------------------------------------------------------------------------------
 
 
 class _Task:
-    """Something that goes on as long as its lock is held.
+    """A task, in progress as long as its lock is held.
 
     Locks are released by a ``with`` whatever happens; an interrupt in a ``finally`` would leave a task in a
     list for ever.
@@ -48,7 +48,7 @@ class _Task:
         return self._active.locked()
 
     def do(self, call: Callable[[], T]) -> T:
-        """Call a function, and have the line tell of this meanwhile."""
+        """Call a function, and show it in the progress line until it returns."""
         try:
             with self._active:
                 _begin(self)
@@ -82,7 +82,7 @@ def waiting(whom: str, call: Callable[[], T]) -> T:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Have the line say in which stage the build is, of which the block is a part."""
+    """Show the stage of the build in the progress line during the block."""
     task = _current.get()
     if task is None:
         yield
@@ -103,7 +103,7 @@ class _Line:
     def __init__(self, place: _Place) -> None:
         self.place = place
         self.since = time.monotonic()
-        self.until: float | None = None  # when the last caller has gone
+        self.until: float | None = None  # when the last caller has returned
         self.done = 0  # builds
         self._is_drawn = False
 

@@ -25,7 +25,7 @@ def is_on() -> bool:
 
 
 def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int, origin: str = "Python") -> None:
-    """Print a launch, on standard error; grid and block are numbers, or as many as there are dimensions."""
+    """Print a launch on standard error; grid and block are integers, or one for each dimension."""
     sys.stderr.write(
         f"cupar: {kernel} grid={_dimensions(grid)} block={_dimensions(block)} shared={shared} "
         f"stream={stream:#x} from {origin}\n"
@@ -37,7 +37,7 @@ def _dimensions(given: Any) -> str:
 
 
 def ranged(enqueue: F, name: str) -> F:
-    """Return a function that shows profilers a range of that name; itself where there is no profiler."""
+    """Return a function that shows profilers a range of that name; unchanged without a profiler."""
     found = _profiler()
     if found is None:
         return enqueue

@@ -25,7 +25,7 @@ def warn_once(topic: Hashable, message: str) -> None:
 
 
 def _level() -> int:
-    """Return the stack level of the user's code, of which a warning tells the line."""
+    """Return the stack level of the user's code, so that a warning shows its line."""
     frame, level = sys._getframe(2), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cupar":
         frame, level = frame.f_back, level + 1

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .bound import Bound
 
 _CUPY = arrays.CUPY
-_MOST_STREAMS = 64  # of which an algorithm has states that are free
+_MOST_STREAMS = 64  # streams for which an algorithm keeps free states
 _SLACK = storage.ALIGNMENT - 1
 _this_thread = driver.this_thread
 
@@ -417,7 +417,7 @@ class Algorithm(Launchable):
                 if state.problem is None:
                     state.prepare(read)
             if nbytes < needed:
-                if self._former is not None:  # which may have been the one that was asked
+                if self._former is not None:  # the attribute may have been requested from it
                     former: Algorithm = self._former
                     return former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")

@@ -48,7 +48,7 @@ class Command:
     """A command; or a group of commands, which has nothing to run.
 
     What stands behind ``--`` is not parsed if it takes the rest, and is handed on as ``arguments.rest``. Of
-    one that has `rest_after`, that says how many of the words behind the command are parsed.
+    one with `rest_after`, a function that returns the number of words to parse after the command.
     """
 
     summary: str
@@ -105,7 +105,7 @@ def argument(*names: str, **keywords: Any) -> Callable[[Run], Run]:
 
 @contextmanager
 def naming(**names: str) -> Iterator[None]:
-    """Have errors of the Python interface name the arguments of the command in place of its parameters."""
+    """Replace parameters' names in errors of the Python interface by the command's arguments."""
     try:
         yield
     except ValueError as error:

@@ -10,7 +10,7 @@ from .terminal import output_left_alone
 
 
 def _of_cupar(words: Sequence[str]) -> int:
-    """Return how many words there are before those of python."""
+    """Return the number of words before python's own."""
     own = (place for place, word in enumerate(words) if word == "--" or not word.startswith(("--", "-h")))
     return next(own, len(words))
 

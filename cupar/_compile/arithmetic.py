@@ -79,7 +79,7 @@ def _overriding(
 ) -> Iterator[None]:
     """Have a target context, which others use too, lower some functions in another way in the block.
 
-    `compiled` is numba's cache of its own compiled functions.
+    `compiled` is numba's cache of its compiled functions.
     """
     context.refresh()
     selectors = [context._defns[each.function] for each in overrides]
@@ -166,7 +166,7 @@ def remainder(builder: Any, is_signed: bool, a: Any, b: Any) -> Any:
 
 
 def _safe(builder: Any, is_signed: bool, b: Any) -> tuple[Any, Any, Any]:
-    """Return a divisor with 1 in place of 0 and -1, and whether it is 0 and -1."""
+    """Return a divisor with 0 and -1 replaced by 1, and whether it was 0, and -1."""
     is_zero = builder.icmp_unsigned("==", b, b.type(0))
     if not is_signed:
         return builder.select(is_zero, b.type(1), b), is_zero, None

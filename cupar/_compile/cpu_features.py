@@ -31,7 +31,7 @@ _LINUX: Final = {
     "x87": "fpu",
 }
 _IMPLIED: Final = {"crc32": "sse4_2", "crypto": "aes", "evex512": "avx512f"}
-# For systems, or called by name alone: no compiler uses them by itself. Linux hides some that are not set up.
+# For operating systems, or explicit use: no compiler selects them. Linux hides some that are not set up.
 _UNUSED: Final = (
     *("amx-avx512", "amx-bf16", "amx-complex", "amx-fp16", "amx-fp8", "amx-int8", "amx-movrs", "amx-tf32"),
     *("amx-tile", "amx-transpose", "cldemote", "clflushopt", "clwb", "clzero", "enqcmd", "fsgsbase", "fxsr"),
@@ -48,7 +48,7 @@ _DECIDE: Final = ("vendor_id", "cpu family", "model", "model name", "stepping", 
 def _told() -> dict[str, str]:
     """Return what Linux says of the first core; nothing where it says nothing.
 
-    No more is read: Linux measures a frequency for each core that it tells of.
+    No more is read: Linux measures the frequency of each core in the file.
     """
     try:
         with open("/proc/cpuinfo", errors="replace") as file:  # noqa: PTH123 - hits import no pathlib here
@@ -59,7 +59,7 @@ def _told() -> dict[str, str]:
 
 
 def decisive() -> list[str]:
-    """Return what decides LLVM's name of the CPU and its features; nothing if Linux does not tell all."""
+    """Return the fields that decide LLVM's name of the CPU and its features; empty if any is missing."""
     found = [_told().get(name, "") for name in _DECIDE]
     return found if all(found) else []
 

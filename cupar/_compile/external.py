@@ -31,7 +31,7 @@ def compile_cpp(code: Linkable, cc: int) -> bytes:
         raise BuildError(f"{code.name}: {why or _users_own(text)}") from cause(error)
 
 
-_FLATLY: Final = f"-D{FLAT}"  # the source is in no namespace of its own
+_FLATLY: Final = f"-D{FLAT}"  # the source is not wrapped in a namespace
 
 
 def _compiled(code: Linkable, cc: int, *more: str) -> bytes:

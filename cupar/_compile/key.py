@@ -6,7 +6,7 @@ machine, and can be read in the metadata of a cache entry.
 
 Parts describe themselves, so that `_inspect.differences` compares them without knowing their kinds. A part
 stands under what a person calls it, in a group that says how much it weighs. It is a text or a number; or a
-list of its text, which need not tell all, and what tells the rest. What has no short form has an empty text.
+list of a text, which may be incomplete, and the exact value. A part without a short form has an empty text.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": {each.name: [each.part()[0], place, *each.part()[1:]] for place, each in places},
-        # Of which the carveout is no part of the code, but of how it is loaded.
+        # The carveout among these affects loading, not code.
         "options": {f"option {each}": value for each, value in spec.options if "carveout" not in each},
         "functions": {name: [_NO_TEXT, op.fingerprint]},
         "versions": versions,

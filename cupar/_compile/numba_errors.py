@@ -85,7 +85,7 @@ _PLACES = re.compile(
 
 
 def _location(error: BaseException, text: str) -> tuple[str, int]:
-    """Return file and line of the innermost of the user's lines that numba was at; "", 0 if there is none."""
+    """Return file and line of the user's innermost line that numba had reached, or "", 0."""
     named = (
         (match["at"] or _absolute(match["in"]), int(match["n"] or match["m"]))
         for match in _PLACES.finditer(text)

@@ -139,7 +139,7 @@ def _defined_twice(symbol: str, parts: Sequence[Code], names: Sequence[str], fir
 
 
 def _first_with(sign: str, said: str, parts: Sequence[Code], cc: int) -> int | None:
-    """Return the number of the part of which nvJitLink says something."""
+    """Return the number of the part that nvJitLink's message is about."""
     named = _NAMED.search(said)
     if named is not None and sign != "ERROR_NVVM_COMPILE":
         return int(named[1] or named[2])
@@ -152,7 +152,7 @@ def _kind(part: Code) -> str:
 
 
 def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
-    """Raise BuildError if parts of which one is PTX or a cubin define a function of one name.
+    """Raise BuildError if two parts, one of them PTX or a cubin, define a function of the same name.
 
     nvJitLink takes the first then, if it does not crash or leave out kernels.
     """

@@ -99,7 +99,7 @@ def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
 
 
 def _is_numbas(callback: Any) -> bool:
-    """Whether there is no callback, or one that is numba's own: that only warns."""
+    """Whether there is no callback, or only numba's own, which warns."""
     return callback is None or package(callback.__module__) == "numba"
 
 

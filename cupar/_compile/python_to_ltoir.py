@@ -75,7 +75,7 @@ class Thaw:
         return name.real()
 
     def _refusal(self, value: Any) -> str | None:
-        """Say why an operator may not read a function, of which numba would make something else."""
+        """Explain why an operator may not read a function that numba would replace by something else."""
         if value is str or value is repr:  # of a float, numba makes '<object type:float64>'
             return f"it calls {value.__name__}, and {NO_STRINGS}"
         return None
@@ -167,7 +167,7 @@ _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", d
 def _compiling(cc: int) -> Iterator[Callable[[], bool]]:
     """Have numba.cuda compile for a compute capability, while no other thread compiles.
 
-    Yields a function that tells whether numba still has cupar's settings.
+    Yields a function that returns whether numba still has cupar's settings.
 
     A device function that calls another one asks numba for the current device, only to learn its compute
     capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for

@@ -27,7 +27,7 @@ from .._base.errors import BuildError
 from .._base.versions import ABSENT, beside, machine, own_version, package_version
 from .._store.entry import Entry, key_of
 
-_busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
+_busy: Counter[int] = Counter()  # depth of `compilers` blocks, by thread
 _is_stuck = False
 
 
@@ -64,7 +64,7 @@ def _forget() -> None:
 # ---------------------------------------------------------------------------------------------------------
 
 
-# By library: its SONAME, of which {} is CUDA's version; its folder in the wheels for CUDA 12; its wheels for
+# By library: its SONAME, with {} for CUDA's version; its folder in the wheels for CUDA 12; its wheels for
 # CUDA 13 and 12.
 _LIBRARIES: Final = {
     "nvrtc": ("libnvrtc.so.{}", "cuda_nvrtc/lib", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
@@ -315,7 +315,7 @@ def _library_version(name: str) -> str:
     found = set() if nvidia is None else beside(nvidia.parent).get(wheel, set())
     if len(found) == 1:
         return next(iter(found))
-    if name == "nvvm":  # whose file has a number of its own
+    if name == "nvvm":  # its file has a separate version number
         with suppress(OSError):
             match = _IN_TOOLKIT.search((path.resolve().parents[2] / "version.json").read_bytes())
             if match is not None:

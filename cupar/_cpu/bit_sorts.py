@@ -66,7 +66,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
 
 
 def _spread(starts: Any, lengths: Any) -> tuple[Any, Any, Any]:
-    """Return the places in segments, one after another: in the array, of which segment, and in that."""
+    """Return, for all items of segments in order: index in the array, segment, and index in the segment."""
     of_segment = np.repeat(np.arange(len(starts)), lengths)
     within = np.arange(len(of_segment)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.repeat(starts, lengths) + within, of_segment, within

@@ -34,7 +34,7 @@ class CpuAlgorithm(Algorithm, uses={}):
     def _read(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
         """Check the arguments of a call; return its problem and its values.
 
-        `lend` is told what must live as long as these are used.
+        `lend` is called with objects that must live as long as these are used.
         """
         reader = self._cpu_reader
         if reader is None:

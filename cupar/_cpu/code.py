@@ -97,7 +97,7 @@ class HostCode:
                 from numba.core.registry import cpu_target
 
                 assert cpu_target.target_context
-        if names := ", ".join(missing()):  # of which LLVM would end the process
+        if names := ", ".join(missing()):  # LLVM would end the process
             raise BuildError(f"{self.spec.algorithm}: the CPU's code calls {names}, which is not there")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()

@@ -14,18 +14,18 @@ from .._base.generated import define
 from .kit import Kit, Phases, begin, end, number, size
 from .values import inlined
 
-_WORDS = 4  # of a part: how many items it keeps for each output, and at last whether it goes on with a run
+_WORDS = 4  # of a part: numbers of items kept for each output, and last whether it continues a run
 _GOES_ON = 3
 
 
 def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int = 0) -> Phases:
-    """Return all phases, of which `stage` is the first.
+    """Return all phases, beginning with `stage`.
 
     Parameters
     ----------
     kit, stage
     total : str
-        The output of the counts. Of three outputs each has a count of its own, and two are told.
+        The output of the counts. With three outputs, each has a count, and two counts are written.
     outs : sequence of str
         The outputs, in the order of the columns.
     first : int, optional

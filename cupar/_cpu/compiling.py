@@ -19,7 +19,7 @@ from .target import target
 def compiling(subject: str) -> Iterator[Callable[[], bool]]:
     """Compile for the CPU in the block, while no other thread compiles; errors name the subject.
 
-    Yields a function that tells whether settings and registrations are unchanged; if not, repeat the block.
+    Yields a function that returns whether settings and registrations are unchanged; if not, repeat the block.
 
     Raises
     ------

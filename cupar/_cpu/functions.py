@@ -1,6 +1,6 @@
 """Functions of `math` that numba has on GPUs alone, or whose result has another type there.
 
-Operators have these in place of Python's; numba's own registries stay as they are.
+Operators use these instead of Python's; numba's own registries are unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _function(emit: _Emit, arity: int, results: int = 1) -> Any:
     signatures = (
         lambda typing, a: typed(a),
         lambda typing, a, b: typed(a, b),
-    )  # numba asks how many there are
+    )  # numba inspects the signature
     return intrinsic(signatures[arity - 1])
 
 

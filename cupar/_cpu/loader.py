@@ -1,4 +1,4 @@
-"""Loads a build's object code where there is no LLVM: on Linux, x86-64.
+"""Loads a build's object code without LLVM: on Linux, x86-64.
 
 numba compiles with LLVM's large code model, where all that is elsewhere is addressed by 64 bits, so objects
 have relocations of one kind. Whatever else there is in an object is refused, and LLVM is needed to load it.

@@ -15,7 +15,7 @@ BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # which 
 
 
 class SegmentOffsets(NamedTuple):
-    """The problem of a reduction or scan of segments with offsets, and how many items its arrays have."""
+    """The problem of a reduction or scan of segments with offsets, and the sizes of its arrays."""
 
     num_segments: int
     num_items: int
@@ -26,7 +26,7 @@ class SegmentOffsets(NamedTuple):
 
 
 def rooms(problem: Any) -> tuple[int, int]:
-    """Return how many items offsets may name, of the input and of the output."""
+    """Return the numbers of items that offsets may name, of the input and of the output."""
     if isinstance(problem, SegmentOffsets):
         return problem.room, problem.room_out
     return problem.num_items, problem.num_items

@@ -35,7 +35,7 @@ class PhaseSpec(NamedTuple):
         Columns of the temporary storage: those that have an item for each part, and those that have one for
         each item and another for each part. They have the dtype of an argument; `total`: of the accumulator.
     numbers : int
-        How many numbers a schedule has for the compiled function, beside those of parts.
+        Count of the numbers of a schedule that the compiled function takes, beside those of parts.
     check : tuple of str
         The last column, if the first phase checks offsets: its findings, an item for each part.
     """
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     begin: int
     end: int
     number: int  # which it is; of a merge: whether it goes to the temporary storage
-    low: int = 0  # of a merge's output; else how many items a part has
+    low: int = 0  # of a merge's output; else items of a part
     middle: int = 0
     high: int = 0
 
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 FIRST_VALUE = len(Part._fields)  # the place of a call's first value among its parameters
 
 
-# Columns of integers, and how many an item has; those of "bins" depend on the call.
+# Columns of integers, and the integers of an item; those of "bins" depend on the call.
 WORDS = {"word": 1, "words": 4, "bins": 0, "check": offsets.WORDS}
 
 
@@ -79,7 +79,7 @@ class Schedule(NamedTuple):
     columns: Sequence[int] = ()  # where they begin in the temporary storage
     nbytes: int = 0  # of that
     numbers: tuple[int, ...] = ()
-    size: int = 0  # about how many items that is: of large ones, threads do the parts of a step
+    size: int = 0  # approximate number of items: if it is large, threads share the parts of a step
     check: Callable[[np.ndarray[Any, Any], int], None] | None = None  # given what the first step has found
 
 
@@ -167,7 +167,7 @@ def schedule(spec: Specialisation, problem: Any) -> Schedule:
     steps: list[list[Part]]
     if execution.made_by == _MERGES.made_by:
         steps = [*_merges(n, count)]
-    elif execution.made_by == _SCAN.made_by and count < 2:  # nothing comes before it
+    elif execution.made_by == _SCAN.made_by and count < 2:  # a single part has no prefix
         steps = [[Part(2, *each) for each in parts]]
     else:
         steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(execution.phases)]
@@ -192,7 +192,7 @@ def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:
 
 
 def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return the items or segments, how many of them a part has, and the plan's numbers."""
+    """Return the number of items or segments, how many a part has, and further numbers."""
     n, least = problem, _LEAST
     numbers: tuple[int, ...] = ()
     if "segment" in spec.algorithm:

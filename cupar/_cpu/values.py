@@ -229,7 +229,7 @@ def blamed(compiled: Any, arity: int, code: int) -> Any:
 
 
 class Place(NamedTuple):
-    """Where something is: a parameter itself, or some bytes behind the address that a parameter is."""
+    """The place of a value: a parameter itself, or an offset from the address in a parameter."""
 
     word: int  # bytes into the parameters
     offset: int | None = None

@@ -1,4 +1,4 @@
-"""Dask arrays by the names of NumPy and the Array API: reductions, scans, and how many items are equal."""
+"""Functions on dask arrays by the names of NumPy and the Array API: reductions, scans, and counts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def all(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array
 
 @helped(axis="axes")
 def count_nonzero(x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
-    """Return how many items are not 0, or along axes.
+    """Count the items that are not 0, of all or along axes.
 
     >>> int(cdask.count_nonzero(da.from_array(np.array([0, 5, 7]), chunks=2)).compute())
     2
@@ -152,7 +152,7 @@ def _ones(block: Any) -> Any:
 
 @helped()
 def unique_counts(x: da.Array, /) -> UniqueCounts:
-    """Return the different items of an array, sorted, and how many are equal to each.
+    """Return the different items of an array, sorted, with their counts.
 
     The result is a named tuple of two dask arrays, `values` and `counts`, of unknown chunks.
 

@@ -36,7 +36,7 @@ def quantile(x: da.Array, q: Any, /, *, method: str = "linear") -> da.Array:
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these; no items are an error of a task.
+        If an argument is not one of these; no items are an error of a task.
 
     Examples
     --------

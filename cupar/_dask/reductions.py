@@ -69,7 +69,7 @@ def reduce(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def scan(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -213,14 +213,14 @@ def scan(
 
 
 def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram:
-    """Return how many items are in each of some bins, of which the last one has both its edges.
+    """Count the items in bins; the last bin includes both of its edges.
 
     Parameters
     ----------
     x : dask array
         Of real numbers, with any number of dimensions and any chunks.
     bins : int or sequence of numbers, optional
-        How many of equal width, or the edges of all.
+        Number of bins of equal width, or the edges of all.
     range : pair of numbers, optional
         The first and the last edge, if `bins` is a number. Items that are outside, and NaNs, are not counted.
 
@@ -232,7 +232,7 @@ def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -279,7 +279,7 @@ def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------

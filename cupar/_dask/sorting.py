@@ -48,7 +48,7 @@ def sort(
         Whether its first item goes before its second: a strict weak order. By default NumPy's, in which NaN
         is the greatest.
     npartitions : int, optional
-        How many blocks an array of one dimension has when sorted; by default as many as before.
+        Number of blocks of a sorted array of one dimension; by default unchanged.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def sort(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def reduce_by_key(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def unique(x: da.Array, /) -> da.Array:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is not one of these.
 
     Examples
     --------

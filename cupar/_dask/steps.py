@@ -54,7 +54,7 @@ def on_blocks(step: Step) -> Step:
 
 
 def in_one_thread(step: Step, *arguments: Any) -> Any:
-    """Run a step in a context of its own; other cores are for other tasks."""
+    """Run a step in a separate context; other cores are for other tasks."""
     alone.set(True)
     return step(*arguments)
 
@@ -360,7 +360,7 @@ def neighbours(
 def mended(
     work: Work, found: Any, beside: Any, shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
 ) -> tuple[Any, Any]:
-    """Return the runs of a block, of which the first goes on from blocks before, and the last may go on."""
+    """Return the runs of a block; the first continues earlier blocks, and the last may continue, too."""
     unique, aggregates, record = map(aligned, found)
     if not unique.size:
         return unique, aggregates

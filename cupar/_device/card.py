@@ -36,7 +36,7 @@ class Card:
         return f"{self.name} (sm_{self.cc}, {self.sms} SMs)"
 
     def part(self) -> dict[str, str | int]:
-        """Return what tells it from other kinds, as part of a key."""
+        """Return its identity as part of a key."""
         return {"name": self.name, "cc": self.cc, "multiprocessors": self.sms}
 
 

@@ -1,4 +1,4 @@
-"""What graphs are made of: nodes, the order in which they are wired, and a graph under construction."""
+"""Parts of graphs: nodes, their order, and a graph under construction."""
 
 from __future__ import annotations
 

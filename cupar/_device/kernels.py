@@ -104,7 +104,7 @@ class Library:
         return function
 
     def occupancy(self, symbol: str, threads: int, shared: int) -> int:
-        """Return how many blocks of a kernel a multiprocessor runs at once."""
+        """Return the number of blocks of a kernel that are resident on a multiprocessor."""
         found = c_int()
         ask, function = "cuOccupancyMaxActiveBlocksPerMultiprocessor", self.functions[symbol]
         driver.call(ask, byref(found), function, c_int(threads), c_size_t(shared))

@@ -17,7 +17,7 @@ _DEVICE_POINTER, _ORDINAL = 3, 9  # CU_POINTER_ATTRIBUTE_…
 def check_memory(name: str, address: int) -> None:
     """Raise ValueError, beginning with `name`, if memory is on a device that the current one cannot reach.
 
-    It can reach its own, the host's and managed memory, and that of a peer if somebody enabled that.
+    It can reach its own, the host's and managed memory, and that of a peer if peer access is enabled.
     """
     ask, value = driver.library().cuPointerGetAttribute, ctypes.c_uint64()
     ordinal = driver.this_thread.ordinal

@@ -24,7 +24,7 @@ class External:
     symbol: str
     result: str  # types, as text
     arguments: tuple[str, ...]
-    abi: str  # "c" or "numba": how it is called
+    abi: str  # "c" or "numba": the calling convention
     waits_for_grid: bool
     links: tuple[Linkable, ...]
 

@@ -1,6 +1,6 @@
 """Code that the linker takes, by content: read from files, and from the objects that others have for it.
 
-A key holds the content, and never where it was found. A `FileGuard` tells whether that is still there.
+A key holds the content, and never its path. A `FileGuard` checks whether the file is unchanged.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ template <class F> struct Told { static_assert(sizeof(F) == 0, "cupar: told"); }
 Told<decltype(&cupar_called)> told;
 #endif
 """
-TELL: Final = "cupar_tell"  # macro: the compiler shall tell the type of the function, in an error
+TELL: Final = "cupar_tell"  # macro: makes the compiler name the function's type in an error
 
 
 def unit(

@@ -15,7 +15,7 @@ from .values import encode, frame
 Chain = tuple[str, ...]
 """A name and the attributes read from it: ``("config", "table", "shape")``."""
 
-# The other flags tell of docstrings, __future__ imports and how names are found, which the code tells too.
+# The other flags are about docstrings, __future__ imports and name lookup, which the code implies.
 _FLAGS: Final = (
     inspect.CO_VARARGS
     | inspect.CO_VARKEYWORDS

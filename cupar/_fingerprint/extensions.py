@@ -50,8 +50,8 @@ class _Foreign:
     everywhere: str  # what concerns each operator, empty if nothing does
     # Typing of operations that need no object of the user's, and the methods that do it.
     templates: tuple[tuple[type, str], ...]
-    lowers: int  # how much code there is for such, for casts and for constants
-    typeof: int  # how many classes of the users' have types of theirs
+    lowers: int  # number of lowerings of such, of casts and of constants
+    typeof: int  # number of users' classes with types of their own
 
     @property
     def may_be_used(self) -> bool:
@@ -112,7 +112,7 @@ def _is_foreign_lowering(impl: Any, signature: Any) -> bool:
 
 
 def _everywhere(of: Compiler) -> tuple[str, int]:
-    """Return what concerns each operator, and how many classes of the users' have types of theirs."""
+    """Return the registrations that concern every operator, and the number of users' classes with types."""
     for rewrites in of.rewrites.rewrites.values():
         for rewrite in rewrites:
             if _is_foreign_class(rewrite):
@@ -145,7 +145,7 @@ def _is_jitable(template: Any, key: Any) -> bool:
 
 
 def _is_foreign_type(kind: Any) -> bool:
-    """Whether a type, or the class of one, is not one of numba's, so that no operator meets it by itself."""
+    """Whether a type, or a class of types, is not numba's, so that operators only meet it explicitly."""
     cls = kind if isinstance(kind, type) else type(kind)
     return package(cls.__module__) not in _OWN
 

@@ -76,7 +76,7 @@ def is_fixed(value: object) -> bool:
 
 
 def check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object]) -> None:
-    """Refuse a jitted function of which no guard could tell whether it still compiles to the same."""
+    """Refuse a jitted function if no guard could check whether its code would still be the same."""
     if not dispatcher._can_compile:
         advice = "It was compiled when decorated, with the globals of then; drop the signature from cuda.jit."
     elif dispatcher.__defaults__ is not dispatcher.py_func.__defaults__:
@@ -96,7 +96,7 @@ def seen(value: object, where: str) -> object:
 
 
 def _same(now: object, before: object) -> bool:
-    """Whether a value has the encoding of the one that was seen. False can also mean 'not sure'."""
+    """Whether a value has the recorded encoding. False can also mean 'unknown'."""
     if now is before:
         return True
     if type(before) is _ByValue or type(before) is CapturedArray:

@@ -1,4 +1,4 @@
-"""Where registrations with numba go, and a number that tells whether there are new ones.
+"""Registries of numba, and a counter that detects new registrations.
 
 A call of a factory with a Python function asks for that number, so registrations are counted, not read.
 Where numba's internals look otherwise than expected, nothing is built.
@@ -55,7 +55,7 @@ class Compiler(NamedTuple):
     types: Any
 
     def contexts(self) -> tuple[list[Any], Callable[[], bool]]:
-        """Return its contexts for types and for code, if made, and what tells that no more are."""
+        """Return its contexts for types and for code, if made, and a check that no others were made."""
         target, made = self.target, vars(self.target)
         if "_typingctx" in made:
             typing, code = target._typingctx, target._targetctx

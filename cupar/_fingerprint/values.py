@@ -48,7 +48,7 @@ def encode(value: object) -> bytes:
 
 
 def frame(tag: str, *parts: bytes) -> bytes:
-    """Join parts, each a frame itself or the only one, so that tag and length tell where they end."""
+    """Join parts, each a frame itself or the only one; tag and length mark where they end."""
     payload = b"".join(parts)
     return b"%s(%d)%s" % (tag.encode(), len(payload), payload)
 
@@ -87,7 +87,7 @@ def encode_atom(value: object) -> bytes | None:
 def held(value: Any, where: str, around: frozenset[int] = frozenset()) -> Any:
     """Return a value whose contents no other code can change: containers and arrays are copied.
 
-    What cannot change is returned itself, as are functions and classes, which are read on their own.
+    Immutable values are returned themselves, as are functions and classes, which are read separately.
     `around` has the ids of the containers that this one is in.
     """
     cls = type(value)
@@ -151,8 +151,8 @@ def _copy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class ValueEncoder:
     """Reads values that are `held`: returns of each its encoding and its frozen copy.
 
-    Classes are numbered in the order in which they are met, since numba tells two classes of equal contents
-    apart, by identity.
+    Classes are numbered in the order of their first use, since numba distinguishes classes of equal contents
+    by identity.
 
     ``other(value, where)`` reads or refuses values that are not plain data. ``check(value, where)`` refuses
     functions and classes for other reasons than their contents. With `identify`, classes are encoded as
@@ -306,7 +306,7 @@ def _enum_kind(cls: type) -> str:
 
 
 def _is_tuple_class(cls: type) -> bool:
-    """Whether a class is a struct, or a named tuple as Python makes it, with nothing of its own."""
+    """Whether a class is a struct, or a plain named tuple without further attributes."""
     if structs.is_struct(cls):
         return True
     new = cls.__new__

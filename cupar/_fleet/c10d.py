@@ -163,7 +163,7 @@ class TorchComm:
             with self._on(stream):
                 self._done(works, stream, None)
             return
-        # Of these operations PyTorch tells whether they are complete to those alone who wait for them.
+        # PyTorch reports the completion of these operations only to those who wait for them.
         failed: list[GroupError] = []
 
         def wait() -> None:
@@ -210,7 +210,7 @@ class TorchComm:
                 self._group.abort()
 
     def store(self) -> MutableMapping[str, bytes] | None:
-        """Return the group's store as one for builds, None if it is not to be had."""
+        """Return the group's store as one for builds, None if it is unavailable."""
         found = _store(self._dist)
         return None if found is None else StoreMapping(found)
 
@@ -218,7 +218,7 @@ class TorchComm:
 class _Line:
     """A group of gloo of the same ranks for cupar alone: what fails there leaves the given one as it is.
 
-    A rank that fails says why in PyTorch's store, where those that wait look.
+    A rank that fails writes the reason to PyTorch's store, which waiting ranks poll.
     """
 
     def __init__(self, dist: Any, ranks: list[int], timeout: datetime.timedelta) -> None:

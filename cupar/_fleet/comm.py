@@ -36,7 +36,7 @@ class Comm(Protocol):
     Attributes
     ----------
     rank, size : int
-        The place of this rank, and how many there are.
+        This rank's number, and the number of ranks.
     transport : str
         Its name, as in ``"torch.distributed (gloo)"``.
     """

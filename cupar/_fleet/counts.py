@@ -1,4 +1,4 @@
-"""How many items each rank keeps, how many the ranks before it do, and all together."""
+"""Counts of the items that a rank keeps, that the ranks before it keep, and that all keep."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Group:
     Attributes
     ----------
     rank, size : int
-        The place of this rank, and how many there are.
+        This rank's number, and the number of ranks.
     transport : str
         The engine, as in ``"torch.distributed (gloo)"``.
     timeout : float
@@ -111,7 +111,7 @@ class Group:
         return partial(self.gather, *given) if make is None else partial(self._ask, make(*given))
 
     def begin(self, facts: Mapping[str, str]) -> None:
-        """Begin to make an object that ranks mean by some facts: its records are told from others'."""
+        """Begin to make an object that ranks agree on by some facts: its records differ from others'."""
         self._digest = sha256(json.dumps(facts, sort_keys=True).encode()).digest()[:8]
         self._made, self._gathers = self._made + 1, 0
 
@@ -145,7 +145,7 @@ class Group:
         self._ask(self.comm.exchange, send, recv, stream)
 
     def exchanging(self, columns: Sequence[_Exchange], stream: Any = None) -> Callable[[], Any]:
-        """Exchange several arrays with each rank; return what to call before those that come are used."""
+        """Exchange arrays with each rank; return a function to call before the received ones are used."""
         begin = getattr(self.comm, "exchanging", None)
         if begin is not None:
             return partial(self._ask, self._ask(begin, columns, stream))
@@ -228,7 +228,7 @@ class Group:
     def together(self, what: str, call: Callable[[], T]) -> T:
         """Return the result of a collective call: if it fails on one rank, all raise.
 
-        If that is before they talk, the group goes on.
+        If they fail before they communicate, the group remains usable.
         """
         talked = self._talked
         try:
@@ -322,7 +322,7 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is not one of these.
 
     Notes
     -----

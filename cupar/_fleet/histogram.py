@@ -68,7 +68,7 @@ def histogram_even(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 

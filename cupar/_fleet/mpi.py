@@ -16,7 +16,7 @@ _DATA, _FAILED = 0, 1  # tags: of data, and of the message of a rank that fails
 _TOLD = 500  # bytes of that, at most
 
 
-_abandoned: list[Any] = []  # requests of which MPI may yet use the memory
+_abandoned: list[Any] = []  # requests whose memory MPI may still use
 
 
 class _Line:
@@ -70,7 +70,7 @@ def _key(mpi: Any) -> int:
 
 
 class MPIComm:
-    """A communicator of mpi4py, of which a copy is made: all ranks make it together.
+    """A duplicate of a communicator of mpi4py: all ranks make it together.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class MPIComm:
         return [bytes(found[end - size : end]) for end, size in zip(ends, sizes.tolist(), strict=True)]
 
     def _host(self, array: Any, stream: Any, *, is_read: bool) -> Any:
-        """Return what MPI takes in place of an array."""
+        """Return an array in a form that MPI takes."""
         if stream is None or self._takes_devices:
             return array
         host = np.empty(array.nbytes, np.uint8)

@@ -108,7 +108,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 
@@ -164,7 +164,7 @@ def three_way_partition(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 

@@ -208,7 +208,7 @@ def reduce_by_key(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 
@@ -270,7 +270,7 @@ def run_length_encode(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 
@@ -335,7 +335,7 @@ def unique_by_key(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 

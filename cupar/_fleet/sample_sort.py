@@ -58,7 +58,7 @@ class Sort(Sharded):
         work.copy(PermutationIterator(one, work.put(np.zeros(1, np.int64))), work.temporary(1, key), 1)
 
     def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
-        """Sort the shard by itself; without storage, return how many bytes of it that takes."""
+        """Sort the shard alone; without storage, return the bytes that this takes."""
         raise NotImplementedError
 
     def _call(self, work: Work, keys: Any, out_keys: Any, items: Any, out_items: Any, num_items: int) -> None:
@@ -95,7 +95,7 @@ class Sort(Sharded):
         self._merged(work, pieces, spare, outputs)
 
     def _sort_shard(self, work: Work, keys: Any, items: Any, outputs: list[Any]) -> list[Any]:
-        """Sort the shard by itself: to where it goes, if there are no others.
+        """Sort the shard alone: into the output, if there are no other ranks.
 
         Return the memory of each of its columns, and last the buffer for items of other ranks, which the
         sort takes as its storage before.
@@ -170,7 +170,7 @@ class Sort(Sharded):
         return pieces, [self.group.exchanging(each, stream) for each in exchanges]
 
     def _slices(self, cuts: Any) -> int:
-        """Return in how many slices parts are exchanged, which are merged as they come: of two ranks only."""
+        """Return the number of slices in which two ranks exchange parts, which are merged as they arrive."""
         if self.group.size != 2:
             return 1
         most = max(int(cuts[2, 0] - cuts[1, 0]), int(cuts[1, 1]))
@@ -205,7 +205,7 @@ class Sort(Sharded):
             before, came, at = behind, until, at + count
 
     def _merged(self, work: Work, pieces: list[list[Any]], spare: list[Any], outputs: list[Any]) -> None:
-        """Merge neighbouring pieces, of which earlier ones come from lower ranks, until there is one."""
+        """Merge neighbouring pieces until there is one; earlier pieces come from lower ranks."""
         for level in reversed(range(_levels(len(pieces)))):
             target, at, found = spare if level % 2 else outputs, 0, []
             if len(pieces) % 2:

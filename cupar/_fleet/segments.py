@@ -1,4 +1,4 @@
-"""Segments of arrays in shards, which may cross them: reduced and scanned, each by itself."""
+"""Reductions and scans of segments of arrays in shards; segments may cross shards."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def segmented_reduce(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 
@@ -362,7 +362,7 @@ def inclusive_segmented_scan(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 
@@ -409,7 +409,7 @@ def exclusive_segmented_scan(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, or did not answer.
 

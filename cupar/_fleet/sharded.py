@@ -126,7 +126,7 @@ def made(
     arrays : dict
         The factory's arguments, by name: the first array's library provides memory.
     specify : tuple
-        A factory and arguments, whose specialisation tells types and operators.
+        A factory and arguments, whose specialisation has types and operators.
     build : callable
         Takes the object, and builds the algorithms that it runs.
     **options
@@ -171,7 +171,7 @@ def _agreed(
     options: dict[str, Any],
     built: Callable[[], None],
 ) -> None:
-    """Specify and build, each of which all ranks have done, or all raise."""
+    """Specify and build; either all ranks succeed in each, or all raise."""
     error: Exception | None = None
     try:
         found._library = _library_of(arrays)

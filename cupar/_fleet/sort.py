@@ -127,7 +127,7 @@ def radix_sort(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, as it has too little memory, or did not answer.
 
@@ -192,7 +192,7 @@ def merge_sort(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not what it takes, or ranks differ.
+        If an argument has another type or value than described, or ranks differ.
     GroupError
         If another rank raised an error, as it has too little memory, or did not answer.
 

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process, each on the CPU or with a GPU of its own."""
+"""Ranks as threads of one process, each on the CPU or with its own GPU."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ class AxisLayout(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.outer * self.inner
 
     @property
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return self.rows * self.length
 
 

@@ -35,7 +35,7 @@ class Operand:
     dtype : numpy.dtype
         That of a tuple is a struct.
     parts : tuple of Operand
-        Those of a tuple; else none.
+        Those of a tuple; else empty.
     """
 
     __slots__ = ("dtype", "items", "own", "parts", "shape")
@@ -374,7 +374,7 @@ def enter(
     stream, like, num_items
         As for the functions of `cupar.arrays`.
     numbers : bool
-        Whether a number is taken in place of an array, in a dtype that follows those of arrays.
+        Whether a number may stand for an array, in a dtype that follows those of arrays.
     optional : collection of str
         The inputs that may be None.
     """

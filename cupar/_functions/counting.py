@@ -199,7 +199,7 @@ def bincount(
     weights : array, optional
         One for each item; summed in float64.
     minlength : int, optional
-        How many items the result has at least.
+        The least number of items of the result.
     size : int, optional
         How many items it has. By default the greatest number is read back, which waits for the GPU. With it
         nothing is read, and other numbers are left out.
@@ -228,7 +228,7 @@ class Histogram(NamedTuple):
 
 
 def bin_of(s: Any) -> Any:
-    """Return in which bin an item is, of how many edges are at or below it; -1: in none."""
+    """Return the bin of an item from the number of edges at or below it; -1: it is in none."""
     value, behind, last, number = s
     if behind > number:  # at the last edge, which is in the last bin, or beyond
         return number - 1 if value == last else -1
@@ -241,7 +241,7 @@ def _density(s: Any) -> Any:
 
 
 def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> np.ndarray[Any, Any]:
-    """Return the edges of bins as NumPy has them. `work` finds the range of items if there is none."""
+    """Return the edges of bins, as in NumPy. `work` finds the range of items if none is given."""
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
@@ -319,14 +319,14 @@ def histogram(
     density: bool = False,
     stream: Any = None,
 ) -> Histogram:
-    """Return how many items are in each of some bins, of which the last one has both its edges.
+    """Count the items in bins; the last bin includes both of its edges.
 
     Parameters
     ----------
     x : array
         Of real numbers.
     bins : int or sequence of numbers, optional
-        How many of equal width, or the edges of all, on the host.
+        Number of bins of equal width, or the edges of all, on the host.
     range : pair of numbers, optional
         The first and the last edge, if `bins` is a number. By default the least and the greatest item, which
         are read back. Items that are outside, and NaNs, are not counted.

@@ -170,7 +170,7 @@ def _replaced_one(s: Any) -> Any:
 def replace_if(
     work: Work, x: Any, predicate: Op, value: Any, /, *, out: Any = None, stream: Any = None
 ) -> Any:
-    """Return the items, with one value in place of those for which a predicate holds.
+    """Return the items; those for which a predicate holds are replaced by one value.
 
     >>> arrays.replace_if(np.array([3, -1, 4]), lambda a: a < 0, 0)
     array([3, 0, 4])
@@ -182,7 +182,7 @@ def replace_if(
 
 @described("x", old="value", new="value")
 def replace(work: Work, x: Any, old: Any, new: Any, /, *, out: Any = None, stream: Any = None) -> Any:
-    """Return the items, with another value in place of those that are equal to one.
+    """Return the items; those equal to one value are replaced by another.
 
     >>> arrays.replace(np.array([3, 1, 3]), 3, 5)
     array([5, 1, 5])

@@ -64,7 +64,7 @@ def find_first(
 ) -> Any:
     """Return the index of the first item, in C's order, for which a predicate holds; -1 if there is none.
 
-    It stops early: few items are read behind the one that is found.
+    It stops early: few items are read behind the match.
 
     >>> int(arrays.find_first(np.array([3, -1, 4, -2]), lambda a: a < 0))
     1
@@ -246,7 +246,7 @@ def _behind(place: Any) -> Any:
 
 @described("x")
 def is_sorted_until(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
-    """Return how many items, in C's order, are sorted: the index of the first that comes before another.
+    """Return the number of leading items, in C's order, that are sorted.
 
     >>> int(arrays.is_sorted_until(np.array([1, 2, 0, 3])))
     2
@@ -292,7 +292,7 @@ def _within_first(predicate: Op) -> Any:
 
 @described("x")
 def partition_point(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) -> Any:
-    """Return how many items a predicate holds for, if those are before the others.
+    """Return the number of items for which a predicate holds, if these come first.
 
     A binary search finds it in an array; in tuples of arrays and iterators, the first item of the others is
     looked for.

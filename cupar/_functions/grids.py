@@ -70,7 +70,7 @@ def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, int
 def histogramdd(
     x: Any, /, *, bins: Any = 10, range: Any = None, weights: Any = None, stream: Any = None
 ) -> HistogramDD:
-    """Return how many points are in each cell of a grid, as ``numpy.histogramdd``.
+    """Count the points in each cell of a grid, as ``numpy.histogramdd``.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def repeat(
     ----------
     x : array
     repeats : int or array of integers
-        How many times, for each item of the axis or all.
+        Number of repetitions, for each item of the axis or for all.
     axis : int or None, optional
         None: of all items in C's order.
     size : int, optional

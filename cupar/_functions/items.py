@@ -21,7 +21,7 @@ from .values import cast, integer
 
 
 class Counted(NamedTuple):
-    """Items, and how many of them there are, in an array without dimensions."""
+    """Items, and their number, in an array without dimensions."""
 
     items: Any
     count: Any

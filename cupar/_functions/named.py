@@ -271,7 +271,7 @@ def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None,
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
-    """Return how many items are not 0, of all or along axes.
+    """Count the items that are not 0, of all or along axes.
 
     Parameters
     ----------

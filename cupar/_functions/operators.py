@@ -16,7 +16,7 @@ from ..operators import Op, OpKind, RawOp
 
 
 def identity_of(op: Op, dtype: np.dtype[Any]) -> Any:
-    """Return the value that an operator leaves others as they are with, None if none is known."""
+    """Return the identity of an operator, None if it is unknown."""
     kind = structs.kind_of(dtype)
     if kind == "V" or isinstance(op, RawOp):
         return None
@@ -54,7 +54,7 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 
 
 _IDENTITIES: dict[str, Callable[[np.dtype[Any], str], Any]] = {
-    # -0.0 is the one that leaves -0.0 as it is.
+    # -0.0 is the identity, as it leaves -0.0 unchanged.
     "plus": lambda dtype, kind: -0.0 if kind == "f" else complex(-0.0, -0.0) if kind == "c" else 0,
     "times": lambda dtype, kind: 1,
     "least": lambda dtype, kind: highest(dtype) if kind != "c" else None,
@@ -213,7 +213,7 @@ def less_of(dtype: np.dtype[Any]) -> Any:
 
 @remembered
 def with_one_nan(dtype: np.dtype[Any]) -> Any:
-    """Return an operator that makes all NaNs of floats the one that sorts by bits put last."""
+    """Return an operator that replaces all NaNs by the one that sorts last by its bits."""
     # numba.cuda has no constants of 16 bits.
     nan = np.float32("nan") if dtype.itemsize == 2 else dtype.type("nan")
 

@@ -60,7 +60,7 @@ def _count(work: Work, flags: Operand, axis: Any, keepdims: bool) -> Any:
 def count_if(
     work: Work, x: Any, predicate: Op, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
 ) -> Any:
-    """Return for how many items a predicate holds, as int64.
+    """Count the items for which a predicate holds, as int64.
 
     >>> int(arrays.count_if(np.array([3, -1, 4]), lambda a: a > 0))
     2
@@ -72,7 +72,7 @@ def count_if(
 def count(
     work: Work, x: Any, value: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
 ) -> Any:
-    """Return how many items are equal to a value, as int64.
+    """Count the items that are equal to a value, as int64.
 
     >>> int(arrays.count(np.array([3, 1, 3]), 3))
     2

@@ -52,7 +52,7 @@ def reduce(
     out : array, optional
         Where the result goes, of its shape.
     num_items : int, optional
-        How many items of an iterator are taken; by default as many as its arrays have.
+        Number of items to take of an iterator; by default all of its arrays'.
     like : array, optional
         Where `x` has no arrays: one of the library that makes the result.
     stream : optional
@@ -66,7 +66,7 @@ def reduce(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------

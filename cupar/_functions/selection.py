@@ -61,7 +61,7 @@ def partition_by(
     like: Any = None,
     stream: Any = None,
 ) -> Counted:
-    """Return the items for which a predicate holds, behind them the others, and how many the former are.
+    """Return the items for which a predicate holds, then the others, and the number of the former.
 
     Both are in C's order. Nothing is read back.
 
@@ -137,14 +137,14 @@ def nonzero(work: Work, x: Any, /, *, size: int | None = None, stream: Any = Non
 
 
 class Runs(NamedTuple):
-    """Runs of equal keys: the key of each, and what its values are reduced to, or how many they are."""
+    """Runs of equal keys: the key of each, and the reduction of its values, or their number."""
 
     keys: Any
     values: Any
 
 
 class CountedRuns(NamedTuple):
-    """The same, and how many there are, in an array without dimensions."""
+    """The same, and the number of runs, in an array without dimensions."""
 
     keys: Any
     values: Any

@@ -37,7 +37,7 @@ def _as_one(s: Any) -> Any:
 
 
 def heads(items: Any, equal_nan: bool = False) -> Any:
-    """Return whether each of sorted items is the first of those that are equal to it."""
+    """Return whether each of sorted items is the first of its equals."""
     before = PermutationIterator(items, indices(_before))
     neighbours = ZipIterator(items, before, CountingIterator(np.int64(0)))
     return TransformIterator(neighbours, _differs_or_one_nan if equal_nan else _differs, _BOOL)
@@ -75,7 +75,7 @@ def unique_values(work: Work, x: Any, /, *, size: int | None = None, stream: Any
 
 
 class UniqueAll(NamedTuple):
-    """The different items, where each was first, which one each item is, and how many are equal to it."""
+    """The different items, the first index of each, the inverse indices, and counts."""
 
     values: Any
     indices: Any
@@ -84,7 +84,7 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """The different items, and how many are equal to each."""
+    """The different items, and their counts."""
 
     values: Any
     counts: Any
@@ -161,7 +161,7 @@ def _or_first(s: Any) -> Any:
 
 @described("x", size="length")
 def unique_counts(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
-    """Return the different items, sorted, and how many are equal to each.
+    """Return the different items, sorted, with their counts.
 
     The result is a named tuple of arrays; with `size`, one of that and the count.
 

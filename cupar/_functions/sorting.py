@@ -65,7 +65,7 @@ def argsort(
 
 
 def _scattered(work: Work, rows: Any, shape: tuple[int, ...], layout: AxisLayout) -> Operand:
-    """Return an array of which the rows along an axis are given one after another."""
+    """Return an array whose rows along an axis are given one after another."""
     out = work.empty(shape, rows.dtype)
     work.copy(rows, columns(out.items, layout), layout.size)
     return out

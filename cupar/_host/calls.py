@@ -285,7 +285,7 @@ class CompiledCall:
         self._values[name] = f"_on_stack({iterators.state_of(given, name)})"
 
     def _order(self) -> None:
-        """Check that arrays whose items are taken each by itself lie alike, if not in C's order."""
+        """Check that arrays in another order than C's have equal layouts, if items are taken one by one."""
         names = [each for each in self._cls._any_order if each in self._built]
         views = [each for each in names if isinstance(self._given[each], ViewType)]
         other = [each for each in views if self._given[each].layout != "C"]
@@ -393,7 +393,7 @@ def _bfloat16_bits() -> Any:
 
 
 def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
-    """Return a function that tells whether items lie in C's or Fortran's order."""
+    """Return a function that checks whether items lie in C's or Fortran's order."""
     lines = ["def is_contiguous(shape, strides, itemsize):"]
     for each in orders:
         order = range(ndim - 1, -1, -1) if each == "C" else range(ndim)

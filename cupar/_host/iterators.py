@@ -1,7 +1,7 @@
 """Iterators in numba: made in Python, they come in as their state, which algorithms take.
 
 A type is an iterator's structure. Its value is words for each slot of that: of an array its address, the item
-at which the iterator begins and the number of items; of a counter its start; of all else its bytes.
+at which the iterator begins and the number of items; of a counter its start; of others their bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class IteratorType(Portable):
 
     @property
     def words(self) -> int:
-        """How many words its value has."""
+        """The number of words of its value."""
         return sum(words for *_, words in self.slots())
 
 

@@ -43,7 +43,7 @@ Types = tuple[Type, ...]
 WORDS = ("record", "threads", "static", "shared", "block")  # of each tuple of types
 PLACES = {name: place for place, name in enumerate(WORDS, start=1)}  # in an entry
 ENTRY = 1 + len(WORDS)
-# What a launch has beside arguments.
+# Parameters of a launch other than arguments.
 NUMBERS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream")
 _MOST = 256  # tuples of types of a kernel
 _I64 = ir.IntType(64)

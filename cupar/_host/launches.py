@@ -93,7 +93,8 @@ def _write_launch(function: Any) -> None:
     with builder.if_then(builder.icmp_unsigned("==", shape, I64(0))):
         builder.ret(I64(_NO_SHAPE))
     launches, size, most = (word_at(builder, shape, k) for k in range(3))
-    # An integer is stored in 8 bytes, before what comes behind it: so there are as many behind all.
+    # An integer is stored as 8 bytes, and its successor then overwrites the surplus; so 8 more bytes follow
+    # the last.
     memory = builder.alloca(_I8, builder.add(size, I64(8)))
     memory.align = ALIGNMENT
     cgutils.memset(builder, memory, size, 0)

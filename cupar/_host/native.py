@@ -53,7 +53,7 @@ def word(typing: Any, table: Any, place: Any) -> Any:
 
 # --- Twins that plans call: see `family.twin`. Those of makers of problems are in `problems` ---------------
 
-# Words are int64 here, whatever their bits mean.
+# Words are int64 here, also those that hold other types.
 
 
 @overload(family.bits, strict=False)

@@ -1,6 +1,6 @@
 """Types that numba's cache can keep: another process knows them by name, and the rest comes with a value.
 
-What numba compiles for a type must depend on its name alone; addresses are values. Types of other processes
+Code for a type may depend only on its name; addresses are values. Types of other processes
 are made from what the cache has of them, before there is a value: they know nothing but their names then.
 """
 

@@ -1,4 +1,4 @@
-"""Views in numba: their type, how they come in and go out, and what compiled code may ask them."""
+"""Views in numba: their type, boxing and unboxing, and attributes in compiled code."""
 
 from __future__ import annotations
 

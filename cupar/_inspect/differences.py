@@ -37,14 +37,14 @@ _WEIGHTS = {
 }
 _FURTHER = 1 / 8  # of that for each further difference of a weight: several versions change together
 
-# Groups whose parts depend on the operators: a part that only one entry has says nothing of its own.
+# Groups whose parts depend on the operators: a part that only one entry has is no separate reason.
 _OF_OPERATORS = ("functions", "generated", "versions")
 
 _FORMAT = ("format", "format")
 _ABSENT = object()
 _SHORT_KEY = 12
 _TEXT = 80
-# What an operator reads from itself.
+# Values that an operator reads from itself.
 _OWN = ("constant ", "defaults", "keyword defaults", "attributes")
 _CONSTANT = re.compile(r"constant [0-9]+")
 _CALLED = re.compile(r"(function|\S+Dispatcher) [0-9a-f]{12}")
@@ -62,7 +62,7 @@ class Difference:
     now : str or None
         What it is in the one entry. None where there is no such part; empty where it has no short form.
     before : str or None
-        What it is in the other.
+        Its value in the other.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Difference:
         return f"{self.part}: {now}, was {before}"
 
     def _texts(self) -> tuple[str, str]:
-        """Return what it is and what it was, as they are shown."""
+        """Return the new and the old value, as text."""
         if self.now == self.before:
             return "changed", ""
         now, before = ("not there" if each is None else each or "there" for each in (self.now, self.before))
@@ -92,7 +92,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Explanation:
-    """In what an entry differs from the nearest one; as a string, a few lines.
+    """The differences of an entry from the nearest one; as a string, a few lines.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def _compare(now: Meta, before: Meta) -> _Found:
         found += reads
         if reads and _text(parts[0]) == _text(parts[1]):
             continue  # the name of another function, whose code differs anyway
-        if texts[0] == texts[1]:  # they need not tell all
+        if texts[0] == texts[1]:  # texts may be incomplete
             texts = ["", ""]
         is_implied = group == "generated" or (group in _OF_OPERATORS and None in texts)
         (implied if is_implied else found).append((_WEIGHTS.get(group, _VERSION), Difference(name, *texts)))
@@ -192,7 +192,7 @@ def _compare(now: Meta, before: Meta) -> _Found:
 
 
 def _parts(meta: Meta) -> dict[tuple[str, str], Any]:
-    """Return the parts by group and name; a part without a group is a group of its own."""
+    """Return the parts by group and name; a part without a group forms its own group."""
     found = {}
     for group, part in _table(meta.get("parts")).items():
         for name, each in part.items() if isinstance(part, Mapping) else [(group, part)]:
@@ -209,7 +209,7 @@ def _printed(name: str, part: Any, meta: Meta) -> str | None:
 
 
 def _reads(operator: str, now: Meta, before: Meta) -> _Found:
-    """Compare what an operator's fingerprints are made of, if both are known.
+    """Compare the dependencies in two fingerprints of an operator, if both are known.
 
     A function that the operator calls is among that with a hash, and again with all that it reads: the hash
     is left out if that tells more. And constants are numbered, which says nothing once other code loads them.
@@ -235,7 +235,7 @@ def _reads(operator: str, now: Meta, before: Meta) -> _Found:
 
 
 def _by_label(reads: Any) -> dict[str, str]:
-    """Return what was read by its label: functions of one name share theirs."""
+    """Return the values read, by label: functions of one name share theirs."""
     found = defaultdict(list)
     for each in reads if isinstance(reads, (list, tuple)) else ():
         if isinstance(each, (list, tuple)) and len(each) == 2:
@@ -247,7 +247,7 @@ def _by_label(reads: Any) -> dict[str, str]:
 
 
 def subject(meta: Meta) -> str:
-    """Return what an entry is, as in ``reduce_into for sm_90``, or ``quick inclusive_scan for sm_90``."""
+    """Describe an entry, as in ``reduce_into for sm_90``, or ``quick inclusive_scan for sm_90``."""
     algorithm, entry = _text(meta.get("algorithm", "")), _text(meta.get("entry", ""))
     what = f"kernels of {algorithm}" if entry == "template" else algorithm
     tier = _table(_table(meta.get("parts")).get("options")).get("option tier")
@@ -291,7 +291,7 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def explain(key: str, other: str | None = None) -> Explanation:
-    """Say in what an entry differs from another one, or from the nearest; see `cupar.cache.explain`."""
+    """Explain how an entry differs from another one, or from the nearest; see `cupar.cache.explain`."""
     kept = {info.key: info for info in listing.kept()}
     info = kept[listing.resolve(key, kept, "the cache", "algorithm")]
     second = None if other is None else kept[listing.resolve(other, kept, "the cache", "other")]

@@ -1,4 +1,4 @@
-"""What a build is made of, written to files: ``CUPAR_DUMP=llvm,ptx,sass:folder``.
+"""Intermediate code of builds, written to files: ``CUPAR_DUMP=llvm,ptx,sass:folder``.
 
 A file is named after the algorithm and the beginning of its key, so a build is the same file in each run.
 """

@@ -1,4 +1,4 @@
-"""What cupar finds on this machine: packages, compilers, driver, GPUs, and what its cache is made of."""
+"""The environment that cupar finds: packages, compilers, driver, GPUs, and the layers of its cache."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def python() -> str:
 
 
 def packages() -> dict[str, str | None]:
-    """Return the versions of packages: of those that cupar needs, and of others that matter and are there."""
+    """Return the versions of packages: of required ones, and of installed optional ones."""
     needed = {name: _version(name) for name in _NEEDED}
     optional = {name: found for name in _OPTIONAL if (found := _version(name)) is not None}
     return {**needed, **optional}

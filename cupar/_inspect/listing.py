@@ -65,7 +65,7 @@ class Info:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """All that is known of the entry, read from its file each time; empty if it went meanwhile."""
+        """All metadata of the entry, read from its file each time; empty if it was removed."""
         return self._read_meta(self.key) or {}
 
 
@@ -132,7 +132,7 @@ def layer(path: str | os.PathLike[str]) -> Layer:
 
 
 def kept() -> list[Info]:
-    """Return what this process can find without a shared store, each key once, the last used first."""
+    """Return the entries that this process finds without a shared store, each key once, last used first."""
     own = _cache.disk()
     stores = _cache.bundles() if own is None else (own, *_cache.bundles())
     found: dict[str, Info] = {}
@@ -157,7 +157,7 @@ def find(text: str, store: Layer) -> Info:
 
 
 def resolve(text: str, keys: Collection[str], place: str, name: str = "key") -> str:
-    """Return the one key that begins with `text`; `name` is what an error calls that.
+    """Return the one key that begins with `text`; `name` stands for it in errors.
 
     Raises
     ------

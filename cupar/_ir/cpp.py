@@ -1,4 +1,4 @@
-"""The C++ that cupar writes: names of types and symbols, and what a source begins with."""
+"""C++ that cupar writes: names of types and symbols, and the head of a source."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def type_name(dtype: np.dtype[Any]) -> str:
 
 
 def symbol(parameter: str) -> str:
-    """Return the name of a parameter's device function, whatever name the user's function has.
+    """Return the name of a parameter's device function, which does not depend on the user's name for it.
 
     Users' names could be ones that CUB's headers know, such as ``half``.
     """

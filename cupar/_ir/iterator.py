@@ -24,13 +24,13 @@ _ANY = Slot("bytes")
 
 
 class Leaf:
-    """What an iterator has for a slot of its structure; it does not change.
+    """The value of an iterator for one slot of its structure; it does not change.
 
     Parameters
     ----------
     given : array, int, bytes or callable
         An array; the end of an index, if it has one; or bytes, or a function that each call asks for them, as
-        what an operator has captured.
+        an operator's captured arrays.
     start : int
         The item at which it begins.
     slot : Slot
@@ -51,7 +51,7 @@ class Leaf:
     def state(
         self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
     ) -> Any:
-        """Return what a call that uses some number of items packs for the slot; `name` is the parameter's.
+        """Return the slot's value for a call that uses some number of items; `name` is the parameter's.
 
         `lend` and `alike` are those of `arrays.address`.
         """
@@ -102,7 +102,7 @@ class Leaf:
         return (address + self.start * dtype.itemsize) % 2**64
 
     def room(self, name: str) -> int:
-        """Return how many items of the whole iterator it provides."""
+        """Return the number of items of the whole iterator that it provides."""
         has_end = self.is_array or (self.slot.kind == "index" and self.given)
         if not has_end or not self.slot.step:
             return ENDLESS
@@ -117,7 +117,7 @@ class Leaf:
 
 
 class Iterator:
-    """Base class of everything that may be passed in place of an array, except dtypes.
+    """Base class of objects that may stand for an array, except dtypes.
 
     ``iterator + n`` begins `n` items later.
 
@@ -186,7 +186,7 @@ class Iterator:
         return self.node.packer.pack(*states)
 
     def room(self, name: str) -> int:
-        """Return how many items its arrays have for it; arrays with random access are not counted."""
+        """Return the number of items that its arrays provide; arrays with random access are not counted."""
         return min((leaf.room(name) for leaf in self.leaves), default=ENDLESS)
 
     @NumbaType
@@ -211,7 +211,7 @@ def over(name: str, array: Any) -> Iterator:
 
 
 def room_of(name: str, array: Any) -> int:
-    """Return how many items an array or iterator has."""
+    """Return the number of items of an array or iterator."""
     if isinstance(array, Iterator):
         return array.room(name)
     return int(array.size) if type(array) is np.ndarray else arrays.view(name, array).size

@@ -1,7 +1,7 @@
-"""The kinds of operator that CCCL knows by name: which functions are one, and what each is in C++.
+"""The operators of `OpKind`, which CCCL has, too: Python functions that mean one, and its C++.
 
 CCCL's own operators take values of one type and return that type, or a bool. For all other types a kind
-does what numba makes of the same function: it computes in the type that numba would, and converts the result
+does what numba's code for the same function does: it computes in numba's type, and converts the result
 to the output's.
 """
 
@@ -140,8 +140,8 @@ _KIND_OF_CODE = {
 
 _BOOL, _INT, _UNSIGNED = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-# What numba takes for float16, and what for float32, beside other floats. Beside integers of 8 bits bfloat16
-# stays itself, beside all else it is a float32.
+# Types for which numba promotes to float16, and to float32. With integers of 8 bits bfloat16
+# is unchanged, with all other types it becomes float32.
 _HALVES, _FLOATS = "?be", "?beEBhfF"
 
 
@@ -257,7 +257,7 @@ def _as(dtype: DType, value: str) -> str:
 
 
 def _computed(kind: OpKind, inputs: Sequence[DType]) -> tuple[DType, str] | None:
-    """Return the type in which a kind is computed, and its result in that type; None if C++ has none."""
+    """Return the type in which a kind is computed, and its result in that type; None if C++ cannot."""
     traits, names = TRAITS[kind], "ab"[: len(inputs)]
     if kind is OpKind.IDENTITY:
         return inputs[0], "a"

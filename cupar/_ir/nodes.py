@@ -35,10 +35,10 @@ N = TypeVar("N", bound="IteratorNode")
 class Members:
     """The members of a node's struct in C++."""
 
-    state: str  # its data members, and functions of its own
+    state: str  # its data members and member functions
     advance: str = ""  # what moves it by `n` items
     read: str = ""  # what stores its item to `out`
-    write: str = ""  # what takes an item from `in`
+    write: str = ""  # code that takes an item from `in`
 
 
 class Slot:
@@ -145,7 +145,7 @@ class IteratorNode:
 
     @cached_property
     def depth(self) -> int:
-        """How many nodes are within each other."""
+        """The depth of nesting."""
         return 1 + max((child.depth for child in self.children), default=0)
 
     @cached_property
@@ -268,7 +268,7 @@ class CacheModified(IteratorNode):
 
 @dataclass(frozen=True, eq=False)
 class Shift(IteratorNode):
-    """Of each item of an array the one some places behind it; zeros, where the array has none."""
+    """The item some places behind each item of an array; zeros beyond its end."""
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
         yield from (Slot("items", 8, step, self.value, True, is_shifted=True), Slot("index", 8, step))

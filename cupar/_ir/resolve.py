@@ -1,4 +1,4 @@
-"""From what a user gives as an operator to an `Operator` for given types."""
+"""Resolution of operators: from a user's argument to an `Operator` for given types."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def resolve(
     as_function: bool = False,
     recognise: bool = False,
 ) -> Operator:
-    """Find out what an operator means for inputs of some types, and an output that its result converts to.
+    """Resolve an operator for inputs of some types, and an output to which its result is converted.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def resolve(
 
 
 def function_of(op: Op) -> Any:
-    """Return what a kind or a ufunc is as a function that functions can call; anything else as it is."""
+    """Return an `OpKind` or a ufunc as a device function; other operators are returned unchanged."""
     if not isinstance(op, (OpKind, np.ufunc)):
         return op
     if op in _OF_FLOATS:

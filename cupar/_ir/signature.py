@@ -20,7 +20,7 @@ class Signature(NamedTuple):
 
 
 class UnknownError(ValueError):
-    """A text that is not read here: numba may still know what it means."""
+    """A text that this parser does not know: numba may still know it."""
 
 
 def parse(text: str) -> Any:

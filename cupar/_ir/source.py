@@ -35,7 +35,7 @@ def node_structs(argument: Argument) -> tuple[str, str]:
 
 
 def _arrays(node: IteratorNode) -> list[str]:
-    """Return what kernels that copy the arrays of an iterator by themselves ask of the whole of its nodes."""
+    """Return the C++ that kernels need of all nodes if they copy the arrays of an iterator themselves."""
     sizes, each, offset, are_vectors = [], [], 0, True
     for slot in node.slots():
         if slot.dtype is not None:

@@ -21,7 +21,7 @@ _INTERNAL = ("tier", "policy")  # options of `quick` and `with_policy`, which no
 class AlgorithmClass(Protocol):
     """The attributes of a class of algorithms that decide how its specialisations are built."""
 
-    _family: Any  # its kernels, a `Family`; None: a base class, of which nothing is built
+    _family: Any  # its kernels, a `Family`; None: a base class, which is not built
     _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
     _uses: Mapping[str, str | int]  # this and the following: see `Algorithm.__init_subclass__`
     _buffers: Mapping[str, str]

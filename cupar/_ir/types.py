@@ -84,7 +84,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Record:
-    """A record in device memory, of which a kernel gets the address."""
+    """A record in device memory, whose address a kernel gets."""
 
     item: Item
 
@@ -175,7 +175,7 @@ class Parameter:
 
     @property
     def operators(self) -> Mapping[str, Any]:
-        """There are none in it."""
+        """Empty: a parameter has no operators."""
         return {}
 
     def without_user(self, *, with_code: bool = False) -> Parameter:
@@ -187,7 +187,7 @@ class Parameter:
         return [str(self.type), *self.type.part()]
 
 
-# --- What a launch hands over ----------------------------------------------------------------------------
+# --- Parameters of the GPU code --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class ConstantSlot:
 
 @dataclass(frozen=True)
 class VaryingSlot:
-    """A parameter of the GPU code, by the name of what it is: ``"p"``, ``"n"``, ``"s0"``, … of arrays."""
+    """A parameter of the GPU code with a name: ``"p"``, ``"n"``, ``"s0"``, … of arrays."""
 
     code: str
     name: str

@@ -77,7 +77,7 @@ _CALL = Function("call", _body)
 def call(
     factory: Callable[..., Any], arguments: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
-    """Return what an algorithm of cupar's writes, for those that have no function here.
+    """Return the outputs of one of cupar's algorithms, for those that have no function here.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def _emitted(result: Any, count: int, emit: Any) -> Any:
         lambda typing, a, b, c, d: typed(a, b, c, d),
         lambda typing, a, b, c, d, e: typed(a, b, c, d, e),
     )
-    return intrinsic(forms[count])  # numba asks how many arguments there are
+    return intrinsic(forms[count])  # numba inspects the signature
 
 
 def _load(kind: Any) -> Any:
@@ -93,7 +93,7 @@ def _store(kind: Any) -> Any:
 
 
 def _call(count: int, result: Any = _I64) -> Any:
-    """Return what calls a C function, of which the address comes first."""
+    """Return an intrinsic that calls a C function, whose address is its first argument."""
 
     def emit(builder: Any, function: Any, *given: Any) -> Any:
         pointer = ir.FunctionType(result, [_I64] * count).as_pointer()
@@ -207,7 +207,7 @@ def _relocated(frame, size, words, num, places):  # type: ignore[no-untyped-def]
 
 
 def run(frame):  # type: ignore[no-untyped-def]
-    """Do what a call frame asks for; of the program whose words are its attributes."""
+    """Run the program of a call frame; the program's words are the frame's attributes."""
     if load(frame) == 0:
         set_state(_word(frame, 1))
         return 0

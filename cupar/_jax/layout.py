@@ -8,7 +8,7 @@ from .._base.digests import sha256
 
 SYMBOL: Final = "cupar_run"
 
-# Offsets in a call frame of ``xla/ffi/api/c_api.h``, and in what it points to.
+# Offsets in a call frame of ``xla/ffi/api/c_api.h``, and in the structs that it points to.
 EXTENSION, API, CONTEXT = 8, 16, 24
 NUM_ARGS, ARGS, RETS, ATTRS = 56, 72, 112, 160
 VERSION = 32  # in the table of functions: major and minor, of 4 bytes each

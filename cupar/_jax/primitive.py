@@ -22,7 +22,7 @@ Outputs = tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
 
 
 class Function(NamedTuple):
-    """What a program does.
+    """The definition of a program.
 
     Attributes
     ----------

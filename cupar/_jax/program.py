@@ -1,4 +1,4 @@
-"""A call as data: what a function does with arrays of known shapes is recorded once, and becomes a program.
+"""Calls as data: a function's launches for arrays of known shapes are recorded once as a program.
 
 Functions work with arrays that nobody writes, in memory that is reserved and takes none. What would be
 launched, or called on the CPU, is written down with all of its parameters, where their addresses are found
@@ -43,12 +43,12 @@ _LARGEST = 1 << 15  # words of a program: it is copied to the stack
 
 
 class Program(NamedTuple):
-    """What a call has as attributes, and what it is given beside its arguments.
+    """The attributes of a call, and its inputs beside arguments.
 
     Attributes
     ----------
     builds : str
-        JSON: the builds and whatever else functions are found by.
+        JSON: the builds, and everything else that identifies functions.
     program : ndarray of int64
     relocations : ndarray of int64
         Pairs: a place in the program, in bytes; and a buffer's number, of arguments and then results.
@@ -152,7 +152,7 @@ class CallRecorder(Work):
         self.calls.append((algorithm, algorithm._completed(arguments, named)))
 
 
-Body = Callable[..., Sequence[Operand]]  # of a recorder, operands and what is static
+Body = Callable[..., Sequence[Operand]]  # of a recorder, operands and static arguments
 
 
 def words(
@@ -272,7 +272,7 @@ class Rendering:
         return self.functions.index(described)
 
     def _needs(self, nbytes: int) -> int:
-        """Return where temporary storage of so many bytes is, that calls have one after another."""
+        """Return the offset of temporary storage of `nbytes` bytes, which calls share one after another."""
         self.nbytes = max(self.nbytes, self.scratch + nbytes)
         return self.library.begin + _STORAGE + self.scratch
 
@@ -316,7 +316,7 @@ class Rendering:
                 self.data += packed
 
     def _check(self, spec: Any, values: Sequence[Any]) -> None:
-        """Raise TypeError if an array is none of those that a program has."""
+        """Raise TypeError if an array is not one of the program's."""
         names = spec.value_names(spec.algorithm_class._uses)
         for name, value in zip(names, values, strict=True):
             if isinstance(value, int) and not 0 <= value - self.library.begin < _RESERVED:

@@ -61,7 +61,7 @@ def _jvp(given: Sequence[Any], tangents: Sequence[Any], axis: int, reverse: bool
 
 
 def _transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, reverse: bool) -> Any:
-    """Return the cotangents of `b` and of what comes before it, which a recurrence is linear in."""
+    """Return the cotangents of `b` and of the initial value, in which a recurrence is linear."""
     a, _, *before = given
     of_b = recurrence(axis, not reverse, shifted(a, axis, None, not reverse), slopes[0])
     return [None, of_b, *[_of_first(axis, reverse, a, of_b) for _ in before]]
@@ -78,7 +78,7 @@ _RECURRENCE = Function("linear_recurrence", _body, _under_batch, _factors, jvp=_
 
 
 def recurrence(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
-    """Return that of `a`, `b` and, maybe, what comes before the first item of each row."""
+    """Return the recurrence of `a`, `b` and optionally the values before the rows."""
     b = arrays[1]
     return call(_RECURRENCE, arrays, (axis, reverse), ((b.shape, b.dtype),))[0]
 
@@ -157,7 +157,7 @@ def linear_recurrence(
     Raises
     ------
     TypeError, ValueError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Examples
     --------

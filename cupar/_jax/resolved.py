@@ -27,10 +27,10 @@ from .._launch.code import Code
 from .._store import settings
 from .layout import PART
 
-_codes: dict[str, Any] = {}  # of builds, by their keys: what is here is never replaced, as programs call it
+_codes: dict[str, Any] = {}  # of builds, by key: entries are never replaced, since programs call them
 _libraries: dict[tuple[int, str], Library] = {}  # by the context's number, of builds of the cache
 _kept: list[Any] = []
-errors: dict[int, str] = {}  # by what a function of Python's returned, until that is read
+errors: dict[int, str] = {}  # by the status that a Python function returned, until the error is read
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 

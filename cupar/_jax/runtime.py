@@ -1,4 +1,4 @@
-"""The handler in this process: fetched or compiled, registered with JAX, and given what it calls."""
+"""The handler in this process: fetched or compiled, registered with JAX, and given its functions."""
 
 from __future__ import annotations
 
@@ -124,14 +124,14 @@ def _version() -> int:
 
 
 def begin() -> None:
-    """Register the handler if that can be; otherwise, whoever compiles a program is told why not."""
+    """Register the handler if possible; otherwise, compiling a program raises the reason."""
     try:
         register()
     except Exception as error:
         log.debug("cupar.jax has no handler yet: %s: %s", type(error).__name__, error)
 
 
-# --- What it calls --------------------------------------------------------------------------------------
+# --- Functions of the handler ---------------------------------------------------------------------------
 
 
 def _word(address: int, k: int = 0) -> int:
@@ -179,7 +179,7 @@ def _instantiate(frame: int) -> int:
 
 
 def _resolve(frame: int, key: int, _: int, __: int) -> int:
-    """Find the functions of a program that is called in a context where nobody has."""
+    """Find the functions of a program at its first call in a context."""
 
     def work() -> None:
         builds, _ = _attributes(frame)

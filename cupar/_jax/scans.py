@@ -140,7 +140,7 @@ def _jvp(given: Sequence[Any], tangents: Sequence[Any], op: Any, axis: int, reve
 
 
 def _tangent(*given: Any) -> list[Any]:
-    """Return the tangents of a scan, given what is scanned, the scan, and tangents of real leaves.
+    """Return the tangents of a scan, given its input, its result, and tangents of real leaves.
 
     As ``y[t] = fn(y[t - 1], x[t])``: ``dy[t] = L[t] dy[t - 1] + R[t] dx[t]``, where dy[0] = dx[0].
     """
@@ -198,7 +198,7 @@ def _tangent(*given: Any) -> list[Any]:
 
 
 def _by_items(op: Any, ndim: int) -> Callable[..., list[Any]]:
-    """Return what an operator does, for arrays of some dimensions."""
+    """Return an operator as a function of arrays of some dimensions."""
     fn: Callable[..., list[Any]] = op.fn
     for _ in range(ndim):
         fn = jax.vmap(fn)
@@ -243,7 +243,7 @@ _TANGENT = Function(
 
 
 def _size(arrays: Sequence[Any]) -> int:
-    """Return of how many items the vectors are that are given with their matrices."""
+    """Return the length of the vectors that are given with their matrices."""
     return math.isqrt(len(arrays))  # n * n + n
 
 

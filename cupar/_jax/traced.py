@@ -204,9 +204,9 @@ def fn(left, right):
 
 
 class TracedOperator:
-    """What combines two values: a function for numba, and what JAX differentiates.
+    """An operator of two values: a function for numba, and one that JAX differentiates.
 
-    Operators are equal if their code is, unless something in it has a derivative of its own: then `fn` must
+    Operators are equal if their code is, unless part of it has a custom derivative: then `fn` must
     be the same, too.
 
     Attributes
@@ -228,7 +228,7 @@ class TracedOperator:
 
 
 def _has_rules(jaxpr: Any) -> bool:
-    """Whether something in it has a derivative of its own."""
+    """Whether any primitive in it has a custom derivative."""
     for equation in jaxpr.eqns:
         inner = equation.params.get(_INLINED.get(equation.primitive.name))
         if equation.primitive.name.startswith("custom_") or (
@@ -239,7 +239,7 @@ def _has_rules(jaxpr: Any) -> bool:
 
 
 def _identity(given: Any) -> Any:
-    """Return what a function is known by: its code and what it has captured, if that can be compared."""
+    """Return the identity of a function: its code, and captured values if these can be compared."""
     try:
         key = (
             given.__code__,

@@ -136,7 +136,7 @@ class Dispatcher(Accessors):
             given = ", ".join(map(str, types))
             raise TypeError(f"{self.__name__}: is not compiled for ({given}), and compiling is disabled")
         parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
-        own = {"name": self.__name__, **self.targetoptions}  # of which the name is in the code
+        own = {"name": self.__name__, **self.targetoptions}  # the name is part of the code
         link, op = own.pop("link", None), self._operator()
         if own.get("lineinfo"):
             own["lines"] = _lines(op)
@@ -213,7 +213,7 @@ class Dispatcher(Accessors):
         return found[0]
 
     def max_cooperative_grid_blocks(self, block: Any, shared: int = 0, signature: Any = None) -> int:
-        """Return how many blocks run at once on the current device: the most, if it waits for its grid.
+        """Return the number of resident blocks on the current device: the limit of a grid that synchronises.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ _CARVEOUTS = {"default": -1, "maxl1": 0, "maxshared": 100}
 
 
 def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Return whether it is a device function, and the options that change code or how it is loaded.
+    """Return whether it is a device function, and the options that change its code or loading.
 
     Raises
     ------

@@ -125,7 +125,7 @@ class LoadedKernel(Loaded):
                 )
 
     def most_blocks(self, threads: int, shared: int) -> int:
-        """Return how many blocks run at once on the card."""
+        """Return the number of resident blocks on the card."""
         return self._library.occupancy(self._symbol, threads, shared) * self.properties["sms"]
 
     def best_block(self, shared: int) -> int:
@@ -250,5 +250,5 @@ class Overload(Launchable):
         return self.loaded.best_block(shared)
 
     def max_cooperative_grid_blocks(self, block: Any, shared: int = 0) -> int:
-        """Return how many blocks of some threads run at once on the current device."""
+        """Return the number of resident blocks with some number of threads on the current device."""
         return self.loaded.most_blocks(Configuration(1, block, shared).threads, shared)

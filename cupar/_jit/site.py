@@ -200,7 +200,7 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
         if i not in positions:
             lines += reader.read(*argument, hands_on)
     hold = []
-    if held or reader.may_be_lent:  # of which arrays that are read in line know nothing
+    if held or reader.may_be_lent:  # arrays that are read in line are not held
         lines.insert(0, f"lent = {'[]' if held else None}")
         hold = [_HOLD]
     is_launch = kind != "bytes"

@@ -1,4 +1,4 @@
-"""Helper processes, each of which does one thing after another.
+"""Helper processes, each of which runs one job after another.
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
 GPU. It is sent the name of a function and an argument, both as bytes, and sends back what the function
@@ -33,7 +33,7 @@ _ORPHAN_SECONDS = 1.0
 
 
 class HelperError(RuntimeError):
-    """A helper process ended in place of an answer."""
+    """A helper process ended without an answer."""
 
 
 class Helper:
@@ -42,7 +42,7 @@ class Helper:
     `setup` is called then, and returns the name of a function that makes the helper ready, and its argument.
     Its output goes to a descriptor, or nowhere: compilers whose work is done again here print again what is
     wrong. Once `is_lost`, it is of no more use; unless it `has_started`, it was never able to work. If it
-    `finishes`, it ends what it has begun also if this process is gone, and then itself.
+    `finishes`, it completes its job also if this process has ended, and then exits.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Helper:
             self.process.wait()
 
     def leave(self) -> bool:
-        """Return whether this process may end without it: it finishes its job by itself."""
+        """Return whether this process may end without it: it finishes its job alone."""
         if self._finishes and self.process is not None:
             self.process.returncode = 0  # it is not waited for
         return self._finishes
@@ -184,7 +184,7 @@ _helpers.serve(pipe)
 
 
 def serve(pipe: Connection) -> None:
-    """Do the jobs that arrive, until the asking process is gone."""
+    """Do the jobs that arrive, until the asking process has ended."""
     import pkgutil
     import signal
 
@@ -211,7 +211,7 @@ _working = threading.Lock()  # held while something that was asked for is done
 
 
 def is_orphan() -> bool:
-    """Whether the process is gone for which this one works."""
+    """Whether the process for which this one works has ended."""
     return _parent is not None and os.getppid() != _parent
 
 
@@ -221,7 +221,7 @@ def _leave(*received: object) -> None:
 
 
 def _end_with(parent: int, finishes: bool) -> None:
-    """End this process when its parent is gone, even in the middle of a build unless it finishes that.
+    """End this process when its parent has ended, even during a build, unless it finishes builds.
 
     The pipe might not tell: processes that were forked from the parent have its end of it open. Nor would
     Linux's parent-death signal do: it is sent when the thread ends that started this process.

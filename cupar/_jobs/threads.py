@@ -174,7 +174,7 @@ class Job:
 
 
 def begin(work: Callable[[], T]) -> Future[T]:
-    """Do work in a thread of its own, with this one's context variables; here if no thread can be started."""
+    """Do work in a new thread, with this one's context variables; here if no thread can be started."""
     job = Job(work)
     _start(_thread(job.do))
     return job.future
@@ -228,7 +228,7 @@ def off_main_thread(work: Callable[[], T]) -> T:
 
 @contextmanager
 def collecting() -> Iterator[None]:
-    """Destroy here what the block leaves in circles, and not where the collector would come across it.
+    """Collect the block's reference cycles when it ends, not wherever the collector happens to run.
 
     Compilers leave objects of LLVM's, whose destructors are in Python: in the main thread, an interrupt that
     arrives in one is lost. Older objects are not traversed, however many there are.

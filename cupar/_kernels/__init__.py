@@ -1,1 +1,1 @@
-"""Kernels: their C++ sources, the policies they are tuned by, and plans of what is launched."""
+"""Kernels: their C++ sources, tuning policies, and launch plans."""

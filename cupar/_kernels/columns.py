@@ -1,4 +1,4 @@
-"""Plans of scans and reductions along columns, by how many columns and rows there are.
+"""Plans of scans and reductions along columns, by the numbers of columns and rows.
 
 Columns are those of (outer, length, inner): each has `length` items, which are `inner` apart. A thread has
 one by itself where they are many; else warps, and then blocks, share the rows of a group of 32 columns, or
@@ -50,7 +50,7 @@ class ColumnsProblem(NamedTuple):
     length : int
         Items of each.
     inner : int
-        How far apart these are.
+        Distance between these, in items.
     columns : int
         All of them: outer * inner.
     items : int
@@ -70,7 +70,7 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 
 @helper
 def _log_width(columns: int) -> int:
-    """Return the logarithm of how many columns a group has."""
+    """Return the logarithm of the number of columns of a group."""
     return min(bits(columns - 1), 5)
 
 
@@ -272,7 +272,7 @@ def _plan_reduce(facts: _ReduceFacts, problem: ColumnsProblem, emit: Emit) -> in
     log_width = _log_width(columns)
     strips = 32 >> log_width
     groups = ceil_div(columns, 1 << log_width)
-    # Warps that share a group: as many as run at once, if there are rows for all of them.
+    # Warps that share a group: all resident ones, if there are rows for all of them.
     wanted = min(ceil_div(_REDUCED * facts.resident, groups), ceil_div(length, strips * facts.rows))
     stacked = 1
     while stacked < facts.most and stacked < wanted:

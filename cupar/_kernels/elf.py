@@ -1,4 +1,4 @@
-"""What a cubin tells without a GPU: symbols of its ELF file, and what each of its kernels takes."""
+"""Facts that a cubin holds without a GPU: symbols of its ELF file, and resources of its kernels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .._base.data import dataclass
 _SYMBOLS, _CUDA_INFO = 2, 0x70000000  # SHT_SYMTAB, SHT_CUDA_INFO
 _REGISTERS, _FRAME = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE: a symbol's number, and a value
 _MAX_THREADS = 0x05  # EIATTR_MAX_THREADS
-_SIZED = 4  # EIFMT_SVAL: the two bytes behind the attribute say how many follow
+_SIZED = 4  # EIFMT_SVAL: the two bytes behind the attribute are the size of its value
 
 
 NOT_ELF = (struct.error, IndexError, OverflowError, ValueError)  # raised for bytes that are no ELF file
 
 
 class Resources(NamedTuple):
-    """What a kernel takes.
+    """Resources of a kernel.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Elf:
         return found
 
     def attributes(self, section: Section) -> Iterator[tuple[int, bytes]]:
-        """Yield what a section of ``.nv.info`` says: attributes and their bytes."""
+        """Yield the attributes of a section of ``.nv.info``, with their bytes."""
         at, end = section.at, section.at + section.size
         while at < end:
             form, attribute, size = struct.unpack_from("<BBH", self.data, at)
@@ -102,7 +102,7 @@ class Elf:
 
 
 def resources_of(cubin: bytes) -> dict[str, Resources]:
-    """Return what each kernel takes, by its symbol; ValueError if this is no GPU code."""
+    """Return the resources of each kernel, by symbol; ValueError if this is no GPU code."""
     try:
         elf = Elf(cubin)
         names = [symbol.name for symbol in elf.symbols()]

@@ -1,4 +1,4 @@
-"""What a family of kernels declares: its source, how its kernels are launched, and a plan for each problem.
+"""Families of kernels: a source, shapes of launches, and a plan for each problem.
 
 A shape is a chain of launches that is the same for many problem sizes: kernels, and the fields of their
 parameters. A plan is a function, ``plan(facts, problem, emit)``. For a problem it emits the shapes to
@@ -9,7 +9,7 @@ GPU, and the code that launches knows no algorithm.
 A plan's facts are made by a planner, once code is loaded: of the integers that a build holds, its properties
 (`Family.properties`, and ``properties`` in C++), and of the device's. `Properties` has both.
 
-CPython runs plans, and numba compiles them as they stand, for host code that it compiles. So plans, and what
+CPython runs plans, and numba compiles them unchanged, for compiled host code. So plans, and what
 they call, keep to what means the same to both:
 
 - Integers of 64 bits and floats, tuples of fixed lengths, conditions and loops. Tuples are concatenated with
@@ -40,20 +40,20 @@ Plan = Callable[[Any, Any, Emit], int]  # takes facts and a problem, emits shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Functions that plans and makers of problems call: numba compiles helpers as they stand, and has its own
+# Functions that plans and makers of problems call: numba compiles helpers unchanged, and has its own
 # versions of twins.
 helpers: list[Callable[..., Any]] = []
 twins: list[Callable[..., Any]] = []
 
 
 def helper(function: F) -> F:
-    """Declare a function that plans or makers of problems call, and that numba compiles as it stands."""
+    """Declare a function that plans or makers of problems call, and that numba compiles unchanged."""
     helpers.append(function)
     return function
 
 
 def twin(function: F) -> F:
-    """Declare a function that plans or makers of problems call, of which numba has its own version."""
+    """Declare a function that plans or makers of problems call, and that has a numba version."""
     twins.append(function)
     return function
 
@@ -137,11 +137,11 @@ class Shape:
 
 
 class Properties(dict[str, int]):
-    """The integers of which planners make facts: the build's, by `Family.properties`, and the device's.
+    """The integers from which planners make facts: the build's, by `Family.properties`, and the device's.
 
     Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared
     memory that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic
-    shared memory of a block, and returns how many blocks a multiprocessor runs at once.
+    shared memory of a block, and returns the resident blocks of a multiprocessor.
     """
 
     def __init__(self, properties: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
@@ -156,7 +156,7 @@ class Family:
     Attributes
     ----------
     source : str or callable
-        The file of its kernels in ``cuh/``, or what takes the specialisation and returns it. A file
+        The file of its kernels in ``cuh/``, or a function that returns it for a specialisation. A file
         ``x/y.cuh`` has the class template ``cupar::y_kernels``.
     properties : tuple of str
         Names for the integers of ``properties`` in the class template, in order: a build holds them.
@@ -204,5 +204,5 @@ def ceil_div(a: int, b: int) -> int:
 
 @twin
 def bits(number: int) -> int:
-    """Return how many bits a number has that is 0 or more: 0 has none."""
+    """Return the bit length of a number that is 0 or more."""
     return number.bit_length()

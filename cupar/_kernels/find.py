@@ -1,4 +1,4 @@
-"""Plans of finding the first item that fits: one block, or a grid whose blocks tell what they have found."""
+"""Plans of searches for the first match: one block, or a grid whose blocks publish their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cupar's own C++: the sources of families, and what they include of each other."""
+"""cupar's C++ sources: files of families, and their includes of each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._base.versions import own_file
 
 @functools.cache
 def digest(family_source: str) -> str:
-    """Return the SHA-256 of a family's source and of what it includes of cupar's own."""
+    """Return the SHA-256 of a family's source and of cupar's headers that it includes."""
     found = sha256()
     for name, data in sorted(_files([family_source])):
         found.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -45,7 +45,7 @@ def _content(name: str) -> bytes:
 
 
 def _names(text: str, quotes: str) -> list[str]:
-    """Return what a file includes under such quotes."""
+    """Return the names that a file includes with some kind of quotes."""
     first, last = f"#include {quotes[0]}", quotes[1]
     lines = text.split("\n")
     return [line[len(first) : -1] for line in lines if line.startswith(first) and line.endswith(last)]

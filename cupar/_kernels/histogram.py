@@ -51,7 +51,7 @@ _BLOCK, _SHARED, _CACHED = range(3)
 
 
 class HistogramProblem(NamedTuple):
-    """What is counted: samples from the lower level on and below the upper one, in bins of equal width."""
+    """Counts of samples from the lower level on and below the upper one, in bins of equal width."""
 
     num_bins: int
     lower: Any
@@ -119,7 +119,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
 
 
 def _rooms(resident: Callable[[int], int], most: int) -> tuple[int, ...]:
-    """Return how much shared memory each block may have so that one runs at once, two, …; -1: none may."""
+    """Return the shared memory that allows one resident block, two, …; -1: none."""
     rooms, limit, at_most = [], most // 16, resident(0)  # counters take multiples of 16 bytes
     for blocks in range(1, _RESIDENT + 1):
         low, high = (0, limit) if blocks <= at_most else (-1, -1)
@@ -191,7 +191,7 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
             if shared <= facts.room[k]:
                 resident += 1
         grid = _blocks(n, sms * resident, facts.at_once)
-        # To add one of a block's counters costs about a quarter of what it costs to add a sample.
+        # Adding one of a block's counters costs about a quarter of adding a sample.
         if size == 1 or 4 * n >= rows * grid:
             emit(_SHARED, (n, grid, zero_grid, shared, copies, 0) + levels)
             return
@@ -203,7 +203,7 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
 
 @helper
 def _blocks(n: int, resident: int, at_once: int) -> int:
-    """Return how many blocks count samples."""
+    """Return the number of blocks that count samples."""
     least = max(1, ceil_div(n, _SHARE))
     return min(max(least, min(resident, ceil_div(n, at_once))), _MOST_BLOCKS)
 

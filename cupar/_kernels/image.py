@@ -1,4 +1,4 @@
-"""A build as it is kept: the GPU code, and its properties, integers of which planners make facts."""
+"""A build as it is stored: the GPU code, and its properties, integers from which planners make facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Image:
 
     @staticmethod
     def loads(data: bytes) -> Image:
-        """Return what was stored; raise DamagedError if it is not an image."""
+        """Return the stored image; raise DamagedError if the bytes are not one."""
         properties, at = _head(data)
         cubin = data[at:]
         if not cubin.startswith(b"\x7fELF"):

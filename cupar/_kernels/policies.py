@@ -20,7 +20,7 @@ EVERY = 0  # in place of a compute capability: cards without a row of their majo
 
 
 class PolicyRow(NamedTuple):
-    """A policy, and what it was measured with."""
+    """A policy, and its measurement."""
 
     policy: Any
     gpu: str
@@ -51,7 +51,7 @@ class MeasuredPolicies(Generic[P]):
     gpu, date, problem : str
         As in `PolicyRow`.
     policies : mapping
-        By compute capability or `EVERY`, and whatever else makes a difference: sizes of items in bytes, the
+        By compute capability or `EVERY`, and other properties: sizes of items in bytes, the
         algorithm, the class of the operator.
     """
 
@@ -67,7 +67,7 @@ class PolicyTable(Generic[P]):
     Attributes
     ----------
     rows : mapping of tuple to PolicyRow
-        By compute capability or `EVERY`, and whatever else makes a difference.
+        By compute capability or `EVERY`, and other properties.
     """
 
     def __init__(self, *measured: MeasuredPolicies[P]) -> None:
@@ -262,7 +262,7 @@ class SearchPolicy(NamedTuple):
     top_bytes: int  # of the tree's top, in a block's shared memory
 
 
-# By bytes of an item, rounded up to a power of two; 0: of larger ones, for which there is no tree.
+# By bytes of an item, rounded up to a power of two; 0: of larger ones, which have no tree.
 SEARCH = PolicyTable(
     MeasuredPolicies(
         *(_H200, _DATE, "2^28 values in 2^28 items and in 2^20"),
@@ -329,7 +329,7 @@ class SegmentedScanPolicy(NamedTuple):
     """Of segmented scans."""
 
     words: int  # of 4 bytes, of a lane's items in a tile
-    warps: int  # of blocks whose warps have segments of their own
+    warps: int  # of blocks whose warps have separate segments
     resident: int  # of these that a multiprocessor is to run at once
     span: int  # tiles that a warp's segments should have
     long_tiles: int  # of the longest segment that a warp has, unless there are few

@@ -57,7 +57,7 @@ class RadixSortProblem(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """How many digits it is by."""
+        """The number of digits."""
         return ceil_div(self.end_bit - self.begin_bit, _RADIX_BITS)
 
     @property

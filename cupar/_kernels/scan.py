@@ -126,7 +126,7 @@ def _is_staged(spec: Specialisation) -> bool:
 
 
 def _is_cubs(spec: Specialisation) -> bool:
-    """Whether CUB's selector says how it looks ahead; it may say no, too."""
+    """Whether CUB's selector decides about looking ahead."""
     are_arrays = all(each.is_pointer for each in spec.arguments)
     return spec.cc >= _AHEAD_IN_CUB and are_arrays and not _is_staged(spec)
 
@@ -186,7 +186,7 @@ def _planner(given: Properties) -> tuple[Plan, Any]:
         least = least // given["item"] if blocks else _NEVER
         return _plan, (*back, least, 1, tile, state, sms, blocks, 0, shared)
     stages = sum(given.occupancy("cupar_scan_ahead", threads, each) > 0 for each in shared)
-    # Blocks that run take the places of those that do not yet.
+    # The grid is not limited: each tile has a block.
     return _plan, (*back, 0, 0, tile, state, sms, _NEVER, stages, shared)
 
 
@@ -200,7 +200,7 @@ def _plan(facts: Any, n: int, emit: Emit) -> int:
         tiles = -(-n // tile)
         emit(_TILES, (n, tiles, -(-tiles // _CLEARED)))
         states = tiles + _PADDING
-        # For the states, and for what a tile reduces to by itself and with those before it.
+        # Of each tile: its state, its aggregate, and its inclusive prefix.
         return aligned(states * state) + 2 * aligned(states * payload)
     tiles = -(-n // ahead_tile)
     if is_staged:
@@ -208,7 +208,7 @@ def _plan(facts: Any, n: int, emit: Emit) -> int:
         emit(_STAGED, (n, tiles, words, -(-words // CLEAR_THREADS), min(blocks, tiles)))
         return words * 16
     counter = aligned(tiles * ahead_state)
-    # So many stages that all blocks have as much to do, and one more, as CUB has it.
+    # As many stages as a block has tiles, and one more, as in CUB.
     stages = max(1, min(most, -(-n // (sms * ahead_tile)) + 2))
     clear_grid = -(-tiles // _CLEARED)
     emit(_AHEAD, (n, tiles, clear_grid, counter, min(blocks, tiles), stages, shared[stages - 1]))

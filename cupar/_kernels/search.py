@@ -131,7 +131,7 @@ class _Facts(NamedTuple):
     top: int
     item_size: int
     tree_threads: int
-    tree_blocks: int  # that run at once; 0: there is no tree
+    tree_blocks: int  # resident ones; 0: there is no tree
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
@@ -175,7 +175,7 @@ def _plan(facts: _Facts, problem: tuple[int, int], emit: Emit) -> int:
 
 @helper
 def _items_of_tree(samples: int, fanout: int, top: int) -> int:
-    """Return how many items a tree has: two nodes, and whole levels until one fits into shared memory."""
+    """Return the number of items of a tree: two nodes, and whole levels until one fits into shared memory."""
     size, nodes = samples, ceil_div(samples, fanout)
     items = 2 * fanout + nodes * fanout
     while size > top:

@@ -161,7 +161,7 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
 
 @helper
 def _queue(facts: _Facts, items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...], int]:
-    """Lay out what long segments need; return how many tiles there are, the numbers, and how many bytes."""
+    """Lay out the storage of long segments; return the number of tiles, the plan's numbers, and the bytes."""
     tiles = items // (facts.threads * facts.items) + segments
     queue = aligned(begin)
     segment_of = queue + aligned(facts.segment_size * segments)

@@ -94,7 +94,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         chunk_blocks=given["sms"] * resident,
         segment_size=given["segment_size"],
         accum_size=given["accum_size"],
-        item_size=given["item_size"] or 4,  # of iterators it is not known what they read
+        item_size=given["item_size"] or 4,  # the bytes that iterators read are unknown
         batch_bytes=given["batch_bytes"],
         staged_lanes=given["staged_lanes"],
         staged_bytes=given["staged_bytes"],

@@ -40,8 +40,8 @@ _BATCH = 32  # segments of a warp at most, unless they are rows
 _LONG_BATCH = 4  # where most are for blocks
 _UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
-_FEW = 8  # segments for each multiprocessor: if there are no more, blocks take those of more than two tiles
-_SPARE = 64  # segments in the queue, beside those that there is room for in the input
+_FEW = 8  # segments for each multiprocessor: up to this number, blocks take those of more than two tiles
+_SPARE = 64  # segments in the queue, beside those that fit into the input
 _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if the number of items is unknown
 _UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
@@ -138,7 +138,7 @@ _MOST_ITEMS = 16  # of a lane
 
 
 def _row_vectors(spec: Specialisation) -> int:
-    """Return how many vectors of each array a lane holds of a row; 0 where blocks have no rows."""
+    """Return the number of vectors of each array that a lane holds of a row; 0 where blocks have no rows."""
     sources, targets = (
         [(slot, slot.dtype.itemsize) for slot in each.node.slots() if slot.dtype is not None]
         for each in spec.arguments[:2]

@@ -41,7 +41,7 @@ from .tuning import Tunable, types
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Kernels for groups of lanes, by the most items of a segment: how many lanes.
+# Kernels for groups of lanes: the number of lanes, by the most items of a segment.
 _GROUPS = {16: 4, 32: 4, 64: 8, 128: 8, 256: 16, 512: 32}
 _TEAMS = 5  # sizes, at most: of 1 to 16 warps
 _WORDS = 32  # of counters: of the lists, and behind them those of long segments
@@ -56,7 +56,7 @@ _FIRST_TEAM = _FIRST_GROUP + len(_GROUPS)
 
 
 class SegmentedSortProblem(NamedTuple):
-    """What is sorted.
+    """The problem of a segmented sort.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ _LONG_NUMBERS = (
 
 
 def _sizes(spec: Specialisation) -> tuple[int, int]:
-    """Return bytes of the words that are sorted, and of what is staged for each key of a long segment.
+    """Return the bytes of the sorted words, and of the stage for each key of a long segment.
 
     A word holds a key; with values also a place, in as many bits.
     """
@@ -129,12 +129,12 @@ _TUNABLE = Tunable("segmented sort", policies.SegmentedSortPolicy, _default, _sc
 
 
 def _smallest_team(spec: Specialisation) -> int:
-    """Return how many items the smallest team has: a warp."""
+    """Return the number of items of the smallest team, a warp."""
     return 32 * _TUNABLE.given(spec).team_items
 
 
 def _groups(smallest_team: int) -> list[int]:
-    """Return for how many items there are groups of lanes: for fewer than the smallest team has."""
+    """Return the numbers of items that have groups of lanes: those below the smallest team's."""
     return [most for most in _GROUPS if most < smallest_team]
 
 
@@ -305,13 +305,13 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
 
 @helper
 def _group_grid(segments: int, of_block: int, most: int) -> int:
-    """Return how many blocks of groups work off a list."""
+    """Return the number of blocks of groups that process a list."""
     return max(min(ceil_div(segments, of_block), most), 1)
 
 
 @helper
 def _long(long: _Long, lists: int, items: int, segments: int, begin: int) -> tuple[tuple[int, ...], int]:
-    """Lay out what long segments need, and return their numbers and how many bytes there are."""
+    """Lay out the storage of long segments; return the plan's numbers and the bytes."""
     tiles = items // long.tile + segments
     bins = long.passes * 256
     spare = items if long.passes > 1 else 0

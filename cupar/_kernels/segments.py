@@ -13,20 +13,20 @@ LIST_THREADS, LIST_ITEMS = 256, 1024  # of a block that writes them
 MOST_BLOCKS = 2**31 - 1  # of a launch
 MOST_LISTED = 2**32 - 1  # segments with offsets, as lists have 32 bits for each
 
-# Offsets of segments that are all of one length, in place of arrays of them.
+# Offsets of segments of equal length, instead of arrays of offsets.
 ROWS = "using start_offsets_in_t = cupar::row_starts;\nusing end_offsets_in_t = cupar::row_ends;"
 
-# Of lists, whose counters are at the start of the temporary storage; numbers of a plan, and what is in their
-# place where there are none.
+# Of lists, whose counters are at the start of the temporary storage: the plan's numbers, and their values
+# for problems without lists.
 LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
 NO_LISTS = InPlace([u64(0)] * (2 + LISTS + 1))
 
 
-NEVER = 2**62  # least items of the segments in a list that there is not
+NEVER = 2**62  # least items of the segments in a list that does not exist
 
 
 def leasts(tops: Sequence[int]) -> tuple[int, ...]:
-    """Return how many items a segment of each list has at least, by how many one has at most.
+    """Return the least items of a segment of each list, given the most of each.
 
     The last list that there is has segments of any length.
     """
@@ -43,7 +43,7 @@ def starts_of_lists(n: int, items: int, least: tuple[int, ...]) -> tuple[int, ..
 
 
 def sorted_segments(has_offsets: bool) -> tuple[Parameter, ...]:
-    """Return parameters of kernels that sort segments: where they are, how many, and their lists by size."""
+    """Return the parameters of kernels that sort segments: offsets, their number, and lists by size."""
     if not has_offsets:
         return i64("size"), i64("size"), i64("n"), NO_LISTS
     lists = InPlace([Storage(), Storage("segments"), *map(u64, LIST_NUMBERS[1:])])

@@ -39,7 +39,7 @@ def source(family: Family, spec: Specialisation) -> str:
 
     Its ``traits`` hold what they are templates of. Each argument ``x`` has a type ``x_t``: a pointer, or an
     iterator whose bytes a call hands over; and the type ``x_v`` of its items. Each operator ``f`` has a type
-    ``f_t``: a functor, whose state a call hands over. What else there is comes from the family.
+    ``f_t``: a functor, whose state a call passes. The family adds the other members.
     """
     headers = [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
     code, traits = [], []
@@ -74,7 +74,7 @@ void {name}({parameters}) {{
 
 
 def _argument(argument: Argument) -> tuple[str, list[str]]:
-    """Return the structs of an argument's type, and what the traits have of it."""
+    """Return the structs of an argument's type, and its members of the traits."""
     name, item = argument.name, cpp.type_name(argument.value)
     aliases = [f"using {name}_v = {item};"]
     if argument.is_pointer:
@@ -85,7 +85,7 @@ def _argument(argument: Argument) -> tuple[str, list[str]]:
 
 
 def _operator(name: str, op: Operator) -> tuple[str, str]:
-    """Return the struct of an operator, if it has one of its own, and what the traits have of it."""
+    """Return the struct of an operator, if it has its own, and its members of the traits."""
     inputs, result = [cpp.type_name(each) for each in op.inputs], cpp.type_name(op.output)
     # CUB adds bools up as bytes where it sees that they are added.
     adds_bools = op.kind is OpKind.PLUS and op.inputs[0].kind == "b"
@@ -130,5 +130,5 @@ def _functor(kind: OpKind, of_integers: bool) -> str:
 
 @functools.cache
 def _prefix(family_source: str) -> str:
-    """Return the lines that include what operators need, and the family's kernels."""
+    """Return the lines that include the headers of operators, and the family's kernels."""
     return "".join(f"#include <{header}>\n" for header in _HEADERS) + f'#include "{family_source}"\n'

@@ -20,7 +20,7 @@ _MOST_BYTES = 512  # of an item: three tiles of 32 fit into the shared memory of
 def shapes(
     init: str, kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
 ) -> Callable[[Specialisation], dict[str, Shape]]:
-    """Return what gives the shapes of a kernel, and of the kernel that zeroes its states of tiles."""
+    """Return the `shapes` function of a kernel, and of the kernel that zeroes its tile states."""
 
     def launch(grid: str | int, storage: Parameter) -> Launch:
         given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
@@ -49,7 +49,7 @@ def planner(
     ----------
     kernel : str
     block_tiles : int
-        How many tiles one block takes: it needs no states of tiles, and so no kernel that zeroes them.
+        The most tiles of a single block, which needs no tile states, and so no kernel that zeroes them.
     state_bytes : int, optional
         Of a tile's state; by default the build says it, as its property ``"state"``.
     """

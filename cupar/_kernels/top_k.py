@@ -55,11 +55,11 @@ _LEAST_ROOM, _LEAST_PLACE = 64, 6  # words that a team may find before it looks 
 _DIGIT_BITS = 11
 _BINS = 1 << _DIGIT_BITS
 
-# Counters: of lists, of tiles and segments, of what is selected, and of sorts.
+# Counters: of lists, of tiles and segments, of selected items, and of sorts.
 _WORDS, _COUNTS, _SELECTED, _OF_SORT = 64, 4 * 16, 4 * 18, 4 * 32
 _TILES_THREADS, _TILES_BLOCKS, _SORT_TILES_THREADS = 1024, 2, 256
 
-# Groups of the items of a single segment: bytes of one, and what a segment has at least, to have any. Few
+# Groups of the items of a single segment: bytes of a group, and the least bytes of a segment with groups. Few
 # items are for where k is no small part of them.
 _FEW_BYTES, _MANY_BYTES, _LEAST_GROUPED = 64, 1024, 1 << 24
 _LEAST_OF_FEW = 1 << 26  # where the groups are no more than a tile
@@ -77,7 +77,7 @@ _TWO_LEVELS, _LEVEL, _LARGE = range(1, 4)  # behind the first of what long segme
 
 
 class TopKProblem(NamedTuple):
-    """What is asked for.
+    """The problem of a top-k selection.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ def _groups_of(
 
 
 def _selected(key_size: int, keys: Value | Storage, found: Storage, positions: Storage) -> list[Launch]:
-    """Return what finds the k-th key digit by digit, and what comes before it, in its order."""
+    """Return the launches that find the k-th key digit by digit, and the items before it, in their order."""
     launches = [
         Launch("cupar_top_k_digit", "digit_grid", "threads", (keys, _QUEUE, Storage("bins"), i32(number)))
         for number in range(ceil_div(8 * key_size, _DIGIT_BITS))
@@ -247,7 +247,7 @@ def _selected(key_size: int, keys: Value | Storage, found: Storage, positions: S
 
 
 def _sorted(key_size: int, arrays: Parameter, values: tuple[Parameter, ...]) -> list[Launch]:
-    """Return what sorts what is selected, and writes it."""
+    """Return the launches that sort the selected items, and write them."""
     starts = (Storage("queue"), Storage(_COUNTS))
     of_sort = (
         *(Storage(_OF_SORT), Storage("sort_queue"), Storage("sort_segment_of")),
@@ -274,7 +274,7 @@ _ROOMS = 8  # for 64 words, 128, …, 8192: a tile's at most
 
 
 class _Running(NamedTuple):
-    """How many blocks run at once, of kernels whose shared memory has room for so many words."""
+    """Resident blocks of kernels whose shared memory has room for some number of words."""
 
     few: tuple[int, ...]
     warp: tuple[int, ...]
@@ -391,7 +391,7 @@ def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
 
 @helper
 def _room(k: int, most: int) -> int:
-    """Return how many words a team has room for: the next power of two."""
+    """Return the number of words that a team has room for: the next power of two."""
     return min(1 << bits(max(2 * k, _LEAST_ROOM) - 1), most)
 
 
@@ -486,9 +486,9 @@ def _plan_large(
 
 @helper
 def _group(items: int, k: int, key_size: int) -> int:
-    """Return how many items of a single segment are a group; 0: groups would leave too many.
+    """Return the number of items in a group of a single segment; 0: groups would leave too many.
 
-    What is read after the first reading is least where a group's items are the square root of items to k.
+    The bytes read after the first pass are least where a group has sqrt(items / k) items.
     """
     few, many = _FEW_BYTES // key_size, _MANY_BYTES // key_size
     if items // k >= few * many:
@@ -498,7 +498,7 @@ def _group(items: int, k: int, key_size: int) -> int:
 
 @helper
 def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> int:
-    """Plan what finds the k groups of a single segment, gathers them, and then finds what is asked for.
+    """Plan the search for the k best groups of a single segment, and the selection of items in these.
 
     Levels leave a single tile alone, so more groups are gathered than k if those were one.
     """

@@ -1,8 +1,8 @@
-"""What a family's kernels are tuned by, and what may be tried.
+"""Tuning: the policy of a family's kernels, and the policies that may be tried.
 
 A policy is a named tuple of integers. Which one a specialisation has is its own affair: the family says what
 it is by default, from the tables of `policies` or CUB's; and one that was measured on the user's card is an
-option of the specialisation, and so a part of its key. So whatever asks for a specialisation's policy gets
+option of the specialisation, and so a part of its key. So every query of a specialisation's policy gets
 that with which its kernels are made.
 """
 
@@ -44,8 +44,8 @@ class Tunable(Generic[P]):
     default : callable
         Takes the specialisation; returns the policy of cupar's tables, None where CUB's selector decides.
     scope : callable
-        Takes the specialisation; returns what tells for which others a measured policy is, too: types, the
-        class of the operator, and whatever else makes a difference; each as text.
+        Takes the specialisation; returns the facts that others with the same policy have in common: types,
+        the class of the operator, and whatever else makes a difference; each as text.
     space : callable
         Takes the specialisation; returns the values that each field may have, in order; empty if the kernels
         of this one have no policy.
@@ -71,12 +71,12 @@ class Tunable(Generic[P]):
         return self.default(spec) if text is None else self.read(text)
 
     def given(self, spec: Specialisation) -> P:
-        """Return what the C++ is given: the policy, whose integers are 0 where CUB's selector decides."""
+        """Return the policy for the C++, whose integers are 0 where CUB's selector decides."""
         found = self._found(spec)
         return self.made(*[0] * len(self.fields)) if found is None else found
 
     def read(self, text: str) -> P:
-        """Return the policy that `write` wrote; raise ValueError if it is none."""
+        """Return the policy that `write` wrote; raise ValueError if the text is no policy."""
         try:
             values: dict[str, Any] = {
                 name: int(value) for name, value in (each.split("=") for each in text.split())
@@ -106,7 +106,7 @@ class Tunable(Generic[P]):
                     yield policy
 
     def may_be(self, spec: Specialisation, policy: P) -> bool:
-        """Whether a policy is of those that may be tried."""
+        """Whether a policy may be tried."""
         space = self.space(spec)
         return (
             bool(space)

@@ -1,4 +1,4 @@
-"""Chains of launches: what a plan says, packed and enqueued.
+"""Chains of launches: a plan's numbers and a call's values, packed and enqueued.
 
 A family's shape is a chain of launches, and a user's kernel is a chain of one. For each call, what varies is
 packed into a buffer for each kernel: grid, dynamic shared memory and parameters. What has changed since the
@@ -6,7 +6,7 @@ call before is set in the chain's executable graph, and the graph is launched; w
 launched one by one, from the same buffers. The functions that do so are generated for a shape, without loops
 and without tests whose results are known.
 
-A generated function compares what it is given with the call before. For an algorithm that is `read` and the
+A generated function compares its arguments with the call before. For an algorithm these are `read` and the
 address of the storage: a plan's numbers depend on the problem alone, which is in `read`. For a user's kernel
 `read` is bytes, the packed arguments, and its numbers are compared by identity (`Configuration.numbers`).
 """

@@ -44,7 +44,7 @@ def _forget() -> None:
 
 
 class _Count:
-    """How many executables a context has."""
+    """The number of executables of a context."""
 
     def __init__(self, context: driver.Context) -> None:
         self.made = 0
@@ -60,9 +60,9 @@ class Loaded:
     plan : callable
         The family's; see `family`.
     facts : tuple
-        What the plan is given of the build and this device.
+        The plan's facts of the build and this device.
     properties : dict
-        What the facts are made of: those of the build, and of this device.
+        Properties of the build and of this device, from which the facts are made.
     shape_names : tuple of str
         Of the family, by the numbers that the plan emits.
     chains : dict
@@ -132,7 +132,7 @@ class Loaded:
         return made
 
     def take(self, shape: str) -> Executable | None:
-        """Take an executable of a shape; None if there is none."""
+        """Take a free executable of a shape; None if all are taken."""
         try:
             return self._spare[shape].pop()
         except IndexError:

@@ -44,7 +44,7 @@ class DoubleBuffer:
 
 
 def opened(source_name: str, source: Any, target_name: str, target: Any) -> tuple[Any, Any]:
-    """Return an input and an output, both of which a double buffer holds.
+    """Return an input and an output from a double buffer.
 
     Raises
     ------

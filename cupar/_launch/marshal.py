@@ -343,7 +343,7 @@ class ArgumentReader:
             yield from (f"    {line}" for line in self.read(*argument))
 
     def _array(self, x: str, kind: Array, name: str, label: str, hands_on_tensors: bool) -> Iterator[str]:
-        """Yield the lines for an array, without those of libraries of which none was seen yet."""
+        """Yield the lines for an array, without those of libraries that were not seen yet."""
         dtype, any_layout = kind.item.dtype, kind.layout == "A" and not self._exact
         self._names[f"_d{name}"] = dtype
         known = [_CUPY] * bool(arrays.CUPY)

@@ -56,7 +56,7 @@ def check_listed(num_segments: int) -> None:
 
 @helper
 def items_of_rows(num_items: int, num_segments: int, segment_size: int) -> int:
-    """Return how many items all rows have; raise ValueError if that is more than `num_items`."""
+    """Return the number of items of all rows; raise ValueError if it exceeds `num_items`."""
     check_segments(num_segments)
     if num_segments * segment_size > num_items:
         refuse(_BEYOND_ITEMS, ", {}: {} segments of {} items", num_items, num_segments, segment_size)

@@ -34,7 +34,7 @@ def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int,
         check = _guard(tensors) if tensors and _works() else None
         if check is not None and check(*tensors) is True:
             return tuple(which.values()), check
-    except Exception:  # whatever another release of it may raise
+    except Exception:  # other releases may raise anything
         pass
     return (), None
 

@@ -17,7 +17,7 @@ record of each launch::
 
 A call has words, too, on the stack: 0, the address of the temporary storage, the stream, a status, the
 values of the call (addresses, of arrays or of bytes), and the numbers of a shape. A sum is two indices of
-these words, and a constant that is added: so a record says where grids and parameters come from.
+these words, and a constant to add: so a record holds the sources of grids and parameters.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool =
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or cannot be read, or (as an output) written.
+        If it is anything else, or cannot be read, or (as an output) written.
     """
     if isinstance(array, Enum):
         raise TypeError(

@@ -75,7 +75,7 @@ def _cupy_array(array: Any) -> Hashable:
 
 
 def _iterator(iterator: Any) -> Hashable:
-    # Its operators are frozen copies; all that could make a difference is what others register with numba.
+    # Its operators are frozen copies; only registrations of others with numba could change its code.
     return iterator.node, registries.epoch()
 
 
@@ -113,7 +113,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
         return found
 
     def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
-        """Return what makes a token of a class that may be an array's."""
+        """Return the function that makes tokens of a class that may be an array's."""
         if arrays.reader_of(cls) is None:
             return _none
         return _cupy_array if cls in arrays.CUPY else _device_array

@@ -19,7 +19,7 @@ _compiled: SingleFlightCache[bytes] = SingleFlightCache(maxsize=256)
 
 
 def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
-    """Return code with LTO-IR in place of C++; errors begin with the parameter that it is for.
+    """Return code with its C++ compiled to LTO-IR; errors begin with the name of its parameter.
 
     Raises
     ------

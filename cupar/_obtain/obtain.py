@@ -54,7 +54,7 @@ class Observer(Protocol):
         """Whether algorithms are only built, not loaded or called here."""
 
     def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
-        """Return the algorithm object: what `answer` returns, or another in its place."""
+        """Return the algorithm object: that of `answer`, or a replacement."""
 
 
 class _Unasked:
@@ -67,7 +67,7 @@ observer: Observer | _Unasked | None = _unasked
 
 
 def observed() -> Observer | None:
-    """Return the observer; at the first request, the one that a command or the environment names."""
+    """Return the observer; the first request installs the one that a command or the environment names."""
     global observer
     found = observer
     if isinstance(found, _Unasked):
@@ -295,7 +295,7 @@ class _Pending:
 
 
 def _kernels(spec: Specialisation) -> str:
-    """Return the key of what builds in the queue share: the template; where there is none, the build."""
+    """Return the key by which builds in the queue are grouped: the template's, or else the build's."""
     try:
         return digest(build_parts(spec) if spec.is_kernel or spec.is_cpu else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it

@@ -321,9 +321,9 @@ def build_with_helper(
 
 
 def build_in_helper(request: bytes) -> bytes:
-    """Make a build of a specialisation without its functions, and of what they were compiled to.
+    """Make a build of a specialisation without its functions, from their compiled code.
 
-    If the process that asked is gone, it is kept for others.
+    If the requesting process has ended, the build is stored for others.
     """
     import pickle
 

@@ -24,7 +24,7 @@ def parse_cc(cc: Any) -> int:
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or the compilers do not know it.
+        If it is not one of these, or the compilers do not know it.
     """
     found = _parsed(cc)
     nvrtc.check_cc(found)

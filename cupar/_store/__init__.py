@@ -1,4 +1,4 @@
-"""Where entries are kept: bytes under a key, without knowing what they mean.
+"""Stores of entries: opaque bytes under keys.
 
 To add a store that machines share, write a mapping of str to bytes (a `MutableMapping`; an atomic
 ``setdefault`` saves work) and put what opens its URLs into the table `remotes._STORES`. `shared.Shared` does

@@ -43,12 +43,12 @@ _HEADER_BYTES = 128
 _MOST_ENTRIES = 1 << 22  # an index of 320 MiB, which every reader has in memory
 _HEADER = re.compile(rb"cupar-bundle [0-9]+ ([0-9]{1,15}) ([0-9]{1,15}) ([0-9]{1,15}) [0-9a-f]{64} *\n")
 
-# O_NONBLOCK: opening a pipe must not wait for a writer. Links are followed: it is what the user named.
+# O_NONBLOCK: opening a pipe must not wait for a writer. Links are followed: the user named this path.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_BINARY"))
 
 
 class _Record(NamedTuple):
-    """What the index says of an entry."""
+    """The index record of an entry."""
 
     key: bytes
     offset: int
@@ -175,7 +175,7 @@ class Bundle(Layer):
         return _Record._make(_RECORD.unpack_from(index, position * _RECORD.size))
 
     def alike(self, key: str) -> Iterator[str]:
-        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+        """Yield the keys of entries equivalent to one under `key`, made by any versions of the compilers."""
         first = bytes.fromhex(key[:8])
         position = self._position(first)
         while (found := self._key_at(position)).startswith(first):
@@ -237,7 +237,7 @@ def write(path: Path, items: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
     # that has no name, so that nothing is left of it when this process is killed.
     with _named(path), TemporaryFile(dir=path.parent) as spool:
         records = _spooled(spool, items)
-        # Readable whatever the umask: a bundle is made to be carried.
+        # Readable with any umask: bundles are made to be shared.
         with replacing(path, aside, 0o644) as file:
             size = _write_sorted(file, spool, records)
             file.flush()

@@ -46,7 +46,7 @@ class Pruned:
 
 
 class Disk(Layer):
-    """Entries in one directory, the least recently used of which go when they exceed a limit.
+    """Entries in one directory; beyond a limit, the least recently used are removed.
 
     But for `read` and `trust`, no method raises an OSError: what the system refuses is said once, in a
     `CacheWarning`, and the caller goes on without the cache. A lookup opens one file whatever the number of
@@ -73,7 +73,7 @@ class Disk(Layer):
         An entry becomes code that runs, so a directory that others can fill is as good as theirs.
         """
         if not self._trusted:
-            root = self.path.stat()  # which may be a link: it is what the user named
+            root = self.path.stat()  # may be a link, which the user named
             self._more_owners = (root.st_uid,) if self.read_only else ()
             self._check(self.path, root)
             self._check(self._base)
@@ -131,7 +131,7 @@ class Disk(Layer):
         return self._base / key[:2] / f"{key}{SUFFIX}"
 
     def alike(self, key: str) -> Iterator[str]:
-        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+        """Yield the keys of entries equivalent to one under `key`, made by any versions of the compilers."""
         for file, _ in files.listed(self.find(key).parent):
             found = file.name.removesuffix(SUFFIX)
             if found != file.name and is_key(found) and meaning_of(found) == meaning_of(key):
@@ -192,7 +192,7 @@ class Disk(Layer):
     # --- Writing
 
     def store(self, key: str, entry: Entry) -> None:
-        """Keep an entry under `key`, in place of the one there, if the directory allows it."""
+        """Write an entry under `key`, replacing the one there, if the directory allows it."""
         data = encode(key, entry)
         if len(data) > self.limit_bytes:
             warn_once(
@@ -239,14 +239,15 @@ class Disk(Layer):
         """Return a directory for files that are no entries; raise OSError if its place is taken."""
         path = self._base / name
         files.make_private(path)
-        if not stat.S_ISDIR(path.lstat().st_mode):  # what a link leads to does not belong to the cache
+        if not stat.S_ISDIR(path.lstat().st_mode):  # the target of a link does not belong to the cache
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return path
 
     def _replace(self, path: Path, data: bytes) -> None:
         """Write a file.
 
-        Nothing is flushed to the device: what a crash tears fails its checksum and is built again.
+        Nothing is flushed to the device: an entry that a crash truncates fails its checksum and is built
+        again.
         """
         aside = self._inner("tmp") / f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
         with files.replacing(path, aside) as file:
@@ -266,9 +267,9 @@ class Disk(Layer):
         self._remove_leftovers()
 
     def prune(self, *, size: int | None = None, unused_for: float | None = None) -> Pruned:
-        """Remove entries, those that were not used for longest first, and what dead processes left.
+        """Remove entries, the least recently used first, and files of dead processes.
 
-        `size` bytes may remain; by default the limit counts, as it does for `store`. What was not used for
+        `size` bytes may remain; by default the limit counts, as it does for `store`. Entries not used for
         more than `unused_for` seconds goes, too.
         """
         oldest = -math.inf if unused_for is None else time.time() - unused_for
@@ -312,7 +313,7 @@ class Disk(Layer):
     def _sweep(
         self, keep: Path | None = None, *, size: int | None = None, oldest: float = -math.inf
     ) -> Pruned:
-        """Remove what was not used since `oldest`, or for longest until `size` is left, and leftovers.
+        """Remove leftovers, entries not used since `oldest`, and then the least recently used down to `size`.
 
         By default that is 90 % of the limit once it is exceeded, so that the next store need not sweep again.
         """

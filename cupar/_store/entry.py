@@ -1,4 +1,4 @@
-"""Entries as bytes, wherever they are kept, and how damage and forgery are found out.
+"""The byte format of entries in all layers, with checks for damage and forgery.
 
 An entry is a header, metadata in one line of JSON, and the payload. The header names the sizes and a SHA-256
 of all that follows and of the key: an entry that was altered, cut, or moved to another key is refused. Where
@@ -31,7 +31,7 @@ _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class Entry:
-    """What the cache keeps under a key: a payload, and what a person wants to know about it."""
+    """A cache entry: a payload, and metadata for people."""
 
     def __init__(self, meta: Mapping[str, Any] | bytes, payload: bytes) -> None:
         self._meta, self.payload = meta, payload
@@ -67,7 +67,7 @@ def key_of(meaning: str, compilers: str) -> str:
 
 
 def meaning_of(key: str) -> str:
-    """Return what the keys have in common of entries that mean the same, whatever compilers made them."""
+    """Return the common prefix of the keys of equivalent entries, made by any versions of the compilers."""
     return key[:_FIRST] + key[_LAST:]
 
 
@@ -151,7 +151,7 @@ def seal(data: bytes, key: str, secret: bytes | None) -> bytes:
 
 
 def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
-    """Return the entry of what `seal` returned; raise `RefusedError` if it is not what was stored.
+    """Return the entry in bytes of `seal`; raise `RefusedError` if they are not intact.
 
     Without a secret, a signature is not looked at; with one, entries that are not signed with it are refused.
     """

@@ -43,7 +43,7 @@ class Usage:
 
 
 class Layer(ABC):
-    """Entries in one place. A new kind of layer has the abstract methods; all else follows from them."""
+    """Entries in one place. A new kind of layer defines the abstract methods; the rest follows from them."""
 
     path: Path
     limit_bytes = 0
@@ -64,7 +64,7 @@ class Layer(ABC):
 
     @abstractmethod
     def alike(self, key: str) -> Iterator[str]:
-        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+        """Yield the keys of entries equivalent to one under `key`, made by any versions of the compilers."""
 
     @abstractmethod
     def peek(self, where: Any, offset: int, size: int) -> bytes:
@@ -72,7 +72,7 @@ class Layer(ABC):
 
     @abstractmethod
     def read_at(self, where: Any, key: str) -> Entry:
-        """Read an entry; raise `RefusedError` if it is not to be served, FileNotFoundError if it is gone."""
+        """Read an entry; raise `RefusedError` if it must not be used, FileNotFoundError if it was removed."""
 
     def read(self, key: str) -> Entry | None:
         """Return the entry under `key`, or None.

@@ -127,7 +127,7 @@ _current: ContextVar[Deadline | None] = ContextVar("cupar_deadline", default=Non
 def under_one_deadline(seconds: float, call: Callable[[Deadline], _T]) -> _T:
     """Call a function all of whose waiting has this limit; within another such call, that one's counts.
 
-    The limit is set in a context of its own, which is left whatever happens: an interrupt in a ``finally``
+    The limit is set in a separate context, which always ends: an interrupt in a ``finally``
     would leave a variable of this one set for ever.
     """
     if (outer := _current.get()) is not None:

@@ -18,7 +18,7 @@ _MISSING: Any = object()
 
 
 class _Flight(Generic[V]):
-    """One make() under way, and what the threads that wait for it get.
+    """One make() in progress, and the result for the threads that wait for it.
 
     It goes on as long as its lock is held, which a ``with`` gives back whatever happens: after an interrupt
     at any point, the next thread that asks makes the value.

@@ -49,7 +49,7 @@ class OpenByName(Generic[T]):
         if found is None and self._resting.get(asked) is None:
             try:
                 found = self._open[asked] = open()
-            except Exception as error:  # whatever the client of a store raises
+            except Exception as error:  # clients of stores may raise anything
                 self._resting[asked] = type(error).__name__
                 warn_once(topic, f"{said}: {error}")
         return found

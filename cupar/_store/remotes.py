@@ -8,7 +8,7 @@ from typing import Any
 
 from .entry import FORMAT
 
-LEASES = f"v{FORMAT}/lease/"  # what the names of leases begin with, which may expire
+LEASES = f"v{FORMAT}/lease/"  # prefix of the names of leases, which may expire
 _SOCKET_SECONDS = 60.0  # for which a thread may hang that is not waited for any more
 _MOST_TRIES = 100
 
@@ -21,7 +21,7 @@ class RedisMapping(MutableMapping[str, bytes]):
     client : redis.Redis
         Must return bytes (``decode_responses=False``, as is the default).
     prefix : str, optional
-        What the names of its keys begin with.
+        Prefix of its keys.
 
     Raises
     ------
@@ -118,9 +118,9 @@ def _fsspec(url: str) -> MutableMapping[str, bytes]:
     return mapper
 
 
-# What opens a URL. fsspec opens all others, such as s3://bucket/cupar, and paths.
+# Functions that open URLs, by scheme. fsspec opens all others, such as s3://bucket/cupar, and paths.
 _STORES = {"redis://": _redis, "rediss://": _redis, "unix://": _redis}
-# What stands before the place in a URL, or in what was meant to be one. fsspec joins several with '::'.
+# The scheme of a URL, also of an invalid one. fsspec joins several with '::'.
 _SCHEME = re.compile(r"((?:[^/:]*::)*)([^/:]*)(:/{0,2}|//)")
 _WITHOUT_HOST = ("file", "local", "memory", "unix")
 
@@ -152,5 +152,5 @@ def name_of(url: str) -> str:
     match = _SCHEME.match(url)
     if match is None:
         return url
-    account, at, place = url[match.end() :].rpartition("@")  # the last: passwords may hold whatever ends one
+    account, at, place = url[match.end() :].rpartition("@")  # the last one: passwords may contain it
     return f"{match[0]}{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"

@@ -1,4 +1,4 @@
-"""What the environment says about the cache, and paths as users name them.
+"""Settings of the cache in the environment, and paths as users write them.
 
 `cupar._cache` lists the variables. One that is not written as it should be costs a warning.
 """

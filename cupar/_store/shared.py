@@ -65,7 +65,7 @@ class _StoreErrors:
         self._outer = outer
 
     def ask(self, operation: Callable[[], T], timeout: float) -> T:
-        """Return what an operation returns, unless it fails or takes longer than `timeout` seconds.
+        """Return the result of an operation, unless it fails or takes longer than `timeout` seconds.
 
         It runs in a daemon thread: one that never ends must not keep the interpreter from ending.
         """
@@ -101,7 +101,7 @@ class _StoreErrors:
 
 
 def _words(error: BaseException) -> str:
-    """Return what a client's error says, if it can."""
+    """Return the text of a client's error, if it has one."""
     name = type(error).__name__
     try:
         return f"{name}: {error}"
@@ -110,7 +110,7 @@ def _words(error: BaseException) -> str:
 
 
 class _Store:
-    """What a client asks of a mapping; each method answers in time or raises `_UnavailableError`.
+    """A client's operations on a mapping; each method answers in time or raises `_UnavailableError`.
 
     Entries are read under a guard of their own: a store that cannot be written is still read, and one that
     cannot be read is not written.
@@ -184,7 +184,7 @@ class _Lease:
         self.held = False
 
     def take(self) -> bool:
-        """Try to get the lease, free or a dead client's; tell whether this client has it."""
+        """Try to get the lease, free or a dead client's; return whether this client has it."""
         begin = time.monotonic()
         found = self._store.claim(self._name, self._value())
         takes_over = found is None or not _is_lease(found) or self._stands_still(found)
@@ -297,7 +297,7 @@ class Shared:
         return entry, True
 
     def put(self, key: str, entry: Entry, *, timeout: float, secret: bytes | None) -> None:
-        """Keep an entry under `key`, in place of the one there."""
+        """Write an entry under `key`, replacing the one there."""
         store = _Store(self._mapping, self._reads, self._writes, timeout)
         data = seal(encode(key, entry), key, secret)
         with self._failures_told():
@@ -311,7 +311,7 @@ class Shared:
         return found
 
     def alike(self, key: str, *, timeout: float) -> list[str]:
-        """Return the keys of entries that mean the same as one under `key`, whatever compilers made them.
+        """Return the keys of entries equivalent to one under `key`, made by any versions of the compilers.
 
         For that, all names in the store are listed, now and then.
         """

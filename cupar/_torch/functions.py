@@ -280,7 +280,7 @@ def _operator(name: str, function: UserFunction | None) -> Any:  # noqa: PLR0915
         return rest, last.get("dtype"), last.get("where")
 
     def filled(arguments: Any) -> list[Any]:
-        """Return all arguments, of which the dispatcher leaves out those that have their defaults."""
+        """Return all arguments, including defaults, which the dispatcher leaves out."""
         return [*arguments, *defaults[len(arguments) :]]
 
     @on_device
@@ -380,7 +380,7 @@ _operators: dict[Any, tuple[Any, UserFunction | None]] = {}
 
 @with_own_builtins
 def operator_of(name: str, fn: Any = None) -> Any:
-    """Return the operator of a function, and of what it is given as an operator."""
+    """Return PyTorch's operator for a function and its operator argument."""
     function = None if fn is None else UserFunction(fn)
     key = name, None if function is None else function.digest
     found = _operators.get(key)

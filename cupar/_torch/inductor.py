@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-# Rows up to this length are scanned in the kernel that has what is around them, too: inductor's scans have a
-# program for each row, which read and write less, and one launch is left of three. Of many rows, these may be
-# longer.
+# Rows up to this length are scanned in the kernel that surrounding code is fused into: inductor's scans have
+# a program for each row, which read and write less, and one launch is left of three. Of many rows, these may
+# be longer.
 LONGEST_FUSED, LONGEST_OF_MANY, _MANY = 8192, 1 << 16, 512
 # But large ones with nothing around them are quicker by cupar's kernels, if rows are longer than a block has
 # threads.

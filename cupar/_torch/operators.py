@@ -1,4 +1,4 @@
-"""One operator of PyTorch: how it is registered, and what all of them do around their kernels.
+"""Operators of PyTorch: their registration, and the steps around kernels that all share.
 
 They are registered by `Library.define` and `impl`, at the dispatcher's keys and without a wrapper between: a
 call costs a third of what one under `torch.library.custom_op` does.
@@ -108,7 +108,7 @@ def is_eager() -> bool:
 
 
 def is_plain(x: Any) -> bool:
-    """Whether a tensor holds its items as they are: nothing is to be done to them first."""
+    """Whether a tensor's memory holds its items, without a pending conjugation or negation."""
     return (
         type(x) is torch.Tensor
         and (x.is_cuda or x.is_cpu)
@@ -122,7 +122,7 @@ is_batched = _C._functorch.is_legacy_batchedtensor  # of gradients, under `is_gr
 
 
 def records(*tensors: Any) -> bool:
-    """Whether a gradient of these may be asked for: something is to be kept for it."""
+    """Whether a gradient of these may be needed, so that tensors must be saved for it."""
     if in_transform() or forward_ad._current_level >= 0:
         return True
     return _C.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
@@ -188,14 +188,14 @@ def differentiable(
     return applied
 
 
-# --- What kernels need of tensors --------------------------------------------------------------------------
+# --- Tensors for kernels -----------------------------------------------------------------------------------
 
 _NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _DTYPES = {getattr(torch, name): np.dtype(name) for name in ("bool", *_NAMES.split())}
 
 
 def numpy_dtype(name: str, dtype: Any) -> np.dtype[Any]:
-    """Return NumPy's dtype for PyTorch's; raise TypeError, which begins with `name`, if there is none."""
+    """Return NumPy's dtype for PyTorch's; raise TypeError, which begins with `name`, if NumPy has none."""
     found = _DTYPES.get(dtype)
     if found is None and dtype is torch.bfloat16:
         found = _DTYPES[torch.bfloat16] = structs.bfloat16()
@@ -229,7 +229,7 @@ def _allocated(nbytes: int) -> tuple[Any, int]:
 
 
 def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a kernel, of which the first argument is a tensor.
+    """Decorate a kernel whose first argument is a tensor.
 
     That one's device is the current one, and temporary storage comes from PyTorch's allocator, but for 64 KiB
     that each stream keeps.
@@ -265,7 +265,7 @@ def batched(info: Any, x: Any, batch_dim: int | None) -> Any:
 
 
 def dimension(name: str, dim: Any, ndim: int) -> int:
-    """Return a dimension from 0 on; raise IndexError, as PyTorch does, if there is no such one."""
+    """Return a dimension from 0 on; raise IndexError, as PyTorch does, if it does not exist."""
     if not isinstance(dim, (int, np.integer, torch.SymInt)):
         raise TypeError(f"{name}: expected an integer, got {type(dim).__name__}")
     if not -max(ndim, 1) <= dim < max(ndim, 1):

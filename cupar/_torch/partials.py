@@ -1,4 +1,4 @@
-"""Partial derivatives of functions of two numbers: traced or given, and as an operator of their own."""
+"""Partial derivatives of functions of two numbers: traced or given, and as an operator."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"wh
 class Partials(NamedTuple):
     """The partial derivatives of a function of two numbers."""
 
-    of_numbers: Any  # what kernels call: returns both; a `UserFunction` if it is the user's
+    of_numbers: Any  # for kernels: returns both; a `UserFunction` if it is the user's
     of_tensors: Any  # what gradients of gradients call; None if it is not known
     digest: str
     refused: str  # why there are none; else empty
 
 
 def partials_of(fn: Any, derivative: Any) -> Partials:
-    """Find the partial derivatives of a function, those that are given or else those that are traced."""
+    """Find the partial derivatives of a function: given ones, or else traced ones."""
     try:
         if derivative is not None:
             traced = tracing.trace(derivative, _LEFT, _RIGHT)

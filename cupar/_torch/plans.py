@@ -1,4 +1,4 @@
-"""Scans of tensors along a dimension: what calls of one kind share, so that each adds addresses alone."""
+"""Scans of tensors along a dimension: the state that similar calls share, to which each adds addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..columns import inclusive_column_scan
 from ..scan import inclusive_scan
 from ..segmented_scan import inclusive_segmented_scan
 
-# Takes a stream, what is read and what is written, and the layout.
+# Takes a stream, the input, the output, and the layout.
 Scan = Callable[[Any, Any, Any, AxisLayout], None]
 
 

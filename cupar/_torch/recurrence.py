@@ -41,7 +41,7 @@ _calls: Recent[Any, Any] = Recent(512)
 
 
 def _plan(key: Any, b: Any, layout: AxisLayout, reverse: bool, has_initial: bool) -> Any:
-    """Return what calls with a key share: a scan, and templates of its input and output."""
+    """Return the shared state of calls with a key: a scan, and templates of its input and output."""
     found = _plans.find(key)
     if found is not None:
         return found
@@ -99,7 +99,7 @@ def _scanned(b: Any, a: Any, initial: Any, dim: int, reverse: bool) -> Any:
 
 
 def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
-    """Raise RuntimeError unless dtypes and shapes fit: the operator may be called by itself."""
+    """Raise RuntimeError unless dtypes and shapes fit: the operator may be called directly."""
     ndim = b.ndim
     if a.shape != b.shape or a.dtype is not b.dtype or not -ndim <= dim < ndim:
         raise RuntimeError(
@@ -316,7 +316,7 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
     Raises
     ------
     TypeError, IndexError, RuntimeError
-        If an argument is none of these.
+        If an argument is not one of these.
 
     Notes
     -----

@@ -45,7 +45,7 @@ def minmax(x: Any, dim: Any, keepdims: bool) -> Results:
 
 
 def along(x: Any, dim: Any) -> list[Any]:
-    """Return the shape of what is done along a dimension, or through all."""
+    """Return the shape of work along a dimension, or over all."""
     return [math.prod(x.shape)] if dim is None else [*x.shape]
 
 
@@ -70,7 +70,7 @@ def length() -> Any:
 
 
 def counts(x: Any) -> Results:
-    """Say items and how many there are of each."""
+    """Declare items and their counts."""
     n = length()
     return [([n], x.dtype), ([n], INT64)]
 
@@ -123,7 +123,7 @@ def bins(x: Any, weights: Any, minlength: Any, size: Any) -> Results:
 
 
 def histogram(x: Any, number: int, interval: Any, weights: Any, density: bool) -> Results:
-    """Say how many items are in each bin, and the edges."""
+    """Declare the counts of bins, and their edges."""
     dtype = torch.float64 if density else INT64
     if weights is not None:
         dtype = torch.complex128 if weights.is_complex() else torch.float64

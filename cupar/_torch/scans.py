@@ -66,7 +66,7 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
 
 
 def _kernel(function: UserFunction) -> Any:
-    """Return what scans by a function; what it builds is kept."""
+    """Return the scan by a function, whose builds are kept."""
     known: Recent[Any, Any] = Recent(32)
 
     def made(x: Any, kind: int, reverse: bool) -> Any:
@@ -232,7 +232,7 @@ def scan(
     Raises
     ------
     TypeError, IndexError, ValueError
-        If an argument is none of these, or a gradient is asked for that is not known.
+        If an argument is not one of these, or a gradient is asked for that is not known.
 
     Examples
     --------

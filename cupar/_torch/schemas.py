@@ -1,4 +1,4 @@
-"""How operators are called: described by the signatures of the functions of `cupar.arrays`."""
+"""Schemas of operators, made from the signatures of the functions of `cupar.arrays`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .results import Results
 
 
 class OperatorRow(NamedTuple):
-    """What is known of a function beside its signature."""
+    """Properties of a function beside its signature."""
 
     returns: Callable[..., Results]  # given its arguments
     gradient: Any = None  # or what makes one of the function of numbers that it is given

@@ -1,4 +1,4 @@
-"""Iterators by template: what is the same in all calls is packed once, and a call adds addresses."""
+"""Templates of iterators: their constant state is packed once, and a call adds addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of({addresses}):
 
 
 def template(iterator: Iterator) -> Callable[..., PackedIterator]:
-    """Return what makes iterators like one, given the addresses of the arrays, in that one's order.
+    """Return a function that makes iterators like one, given the addresses of arrays in its order.
 
     That takes half a microsecond. Nothing is checked: the arrays must have the right dtypes and enough items
     for the calls, and live until these are done.

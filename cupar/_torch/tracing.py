@@ -1,4 +1,4 @@
-"""What a function of numbers computes, as an expression, found by calling it with numbers that record.
+"""The expression that a function of numbers computes, found by calling it with recording numbers.
 
 An expression is a tuple of a name and operands, such as ``("argument", "l")``, ``("constant", 2.0)`` or
 ``("add", x, y)``. Equal expressions are equal tuples. Where the function asks whether a comparison holds, it
@@ -60,7 +60,7 @@ _UFUNCS = {
 
 
 class TracedNumber:
-    """Stands for a number, and records what is done with it."""
+    """A number that records the operations on it."""
 
     __slots__ = ("expression",)
     __hash__ = None  # type: ignore[assignment]
@@ -192,7 +192,7 @@ _REPLACED: dict[Any, Any] = {
 
 
 def _replaced(value: Any, done: dict[int, Any]) -> Any:
-    """Return what stands for something that a function reads, when it is called with recording numbers."""
+    """Return the replacement of a value that a function reads, for calls with recording numbers."""
     if value is math:
         found = ModuleType("math")
         vars(found).update(vars(math) | RECORDED)
@@ -257,7 +257,7 @@ _tracing = _Tracing()
 
 
 def trace(op: Any, *arguments: Any) -> Any:
-    """Return the expression of what a function returns, or a tuple of them; UntraceableError if it cannot.
+    """Return the expression of a function's result, or a tuple of them; UntraceableError if it has none.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _A_TUPLE = "fn: expected a function that returns a number, got one that returns 
 
 
 class _Slopes:
-    """The partial derivatives of a function of some numbers, or why there are none."""
+    """The partial derivatives of a function of some numbers, or the reason why it has none."""
 
     def __init__(self, fn: Any, derivative: Any, number: int) -> None:
         names = [f"x{i}" for i in range(number)]
@@ -208,7 +208,7 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     Raises
     ------
     TypeError, RuntimeError
-        If an argument is none of these, or a gradient is asked for that is not known.
+        If an argument is not one of these, or a gradient is asked for that is not known.
 
     Examples
     --------

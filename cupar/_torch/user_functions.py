@@ -24,7 +24,7 @@ _OWN = [(builtins, "max", max), (builtins, "min", min), (math, "pow", math.pow)]
 def with_own_builtins(function: Callable[..., T]) -> Callable[..., T]:
     """Decorate what looks into functions, or has numba compile them.
 
-    `torch.export` puts functions of its own in the place of `max`, `min` and `math.pow` as it traces.
+    `torch.export` replaces `max`, `min` and `math.pow` by its own functions while it traces.
     """
 
     @functools.wraps(function)
@@ -61,7 +61,7 @@ def digest_of(function: Any) -> str:
 
 
 class UserFunction:
-    """The function of an operator: the one that was last given, which may have been changed since."""
+    """The function of an operator: the last one given, which may have changed since."""
 
     def __init__(self, fn: Any, name: str = "fn") -> None:
         self.name, self.fn, self.digest = name, fn, digest_of(fn)
@@ -76,7 +76,7 @@ class UserFunction:
         return self.fn
 
 
-# In what torch.compile traces: it calls these as it compiles, and guards what is passed to them.
+# In traced code, torch.compile calls these functions when it compiles, and guards their arguments.
 as_it_compiles: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.compiler.assume_constant_result
 
 
@@ -130,7 +130,7 @@ def _numbers(fn: Any) -> tuple[tuple[Steps, Any], ...]:
 
 
 def _is_made_here(fn: Any) -> bool:
-    """Whether what is compiled makes the function, and guards what it is made of; it has no globals yet."""
+    """Whether the compiled code itself makes the function, and guards its parts; it has no globals yet."""
     try:
         fn.__globals__  # noqa: B018
     except AttributeError:
@@ -139,7 +139,7 @@ def _is_made_here(fn: Any) -> bool:
 
 
 def guard(fn: Any) -> int:
-    """Compare what a function reads; torch.compile guards what is compared."""
+    """Compare the values that a function reads; torch.compile guards compared values."""
     same = 0
     for steps, number in _numbers(fn):
         if steps[0][0] in ("cell", "defaults") and _is_made_here(fn):

@@ -45,7 +45,7 @@ class NamedAlgorithm:
     arguments : callable
         Takes types, an operator and a dtype of offsets or None; returns the factory's arguments.
     types : tuple of str
-        What each type is of; only the first must be given.
+        The arguments that types are for; only the first type is required.
     op : OpKind or None
         The default operator; None: the algorithm takes none.
     """

@@ -1,4 +1,4 @@
-"""Candidates are built by helper processes, in a directory of their own: the cache gets the winners alone."""
+"""Builds of candidates, by helper processes and in a separate directory: the cache gets only winners."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Scratch:
         self._crew.submit(None, ask)
 
     def drop(self) -> None:
-        """Build nothing more of what was submitted and has not begun."""
+        """Cancel submitted builds that have not begun."""
         self._crew.drop()
 
     def found(self, spec: Specialisation) -> _cache.FetchedEntry:
-        """Return the entry of what was built."""
+        """Return the entry of a build."""
         key = digest(build_parts(spec))
         entry = self.disk.read(key)
         if entry is None:
@@ -76,7 +76,7 @@ class Scratch:
         return workers.helper(environment={**environment, **nothing})
 
     def close(self) -> None:
-        """End the helpers, whatever they do, and remove the directory."""
+        """End the helpers, also busy ones, and remove the directory."""
         self._crew.close(_GRACE_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 

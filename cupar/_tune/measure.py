@@ -107,7 +107,7 @@ def _copy(to: int, source: int, nbytes: int) -> None:
 
 
 class _Set:
-    """A problem in device memory, and what the default policy makes of it."""
+    """A problem in device memory, and the default policy's results."""
 
     def __init__(self, problem: Workload, default: Any) -> None:
         self.problem = problem
@@ -304,7 +304,7 @@ class _Plug:
 
 
 def _compare(name: str, found: Any, right: Any, problem: str) -> None:
-    """Raise FailedPolicyError unless floats are nearly the same, and all else is the same."""
+    """Raise FailedPolicyError unless results are equal, or, of floats, nearly equal."""
     if found.dtype.kind in "fc":
         scale = float(np.nanmax(np.abs(right), initial=0))
         is_right = np.allclose(found, right, _TOLERANCE, _TOLERANCE * scale, equal_nan=True)

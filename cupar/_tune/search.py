@@ -56,7 +56,7 @@ class PolicySearch:
 
     @property
     def left(self) -> int:
-        """How many were not asked for yet."""
+        """The number of policies that were not proposed yet."""
         return int(self._is_open.sum())
 
     def propose(self) -> Policy | None:
@@ -92,7 +92,7 @@ class PolicySearch:
         self._asked.append(place)
 
     def _expected(self) -> Any:
-        """Return what each is expected to cost."""
+        """Return the expected cost of each."""
         places, costs = zip(*self._tried, strict=True)
         return (np.array(costs)[:, None] + _STEP * self._distances(places, self._weights())).min(axis=0)
 

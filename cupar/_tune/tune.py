@@ -40,7 +40,7 @@ class TurnTimes:
 
     @property
     def ratio(self) -> float:
-        """How much longer the other takes."""
+        """The ratio of the other's time to the default's."""
         return statistics.median(self.after) / statistics.median(self.before)
 
     @property
@@ -53,7 +53,7 @@ class TurnTimes:
 
     @property
     def least(self) -> float:
-        """By what part a time has to differ, to differ at all."""
+        """The least relative difference that counts."""
         return max(_LEAST_GAIN, _NOISES * self.noise)
 
     def as_measured(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Builder(Protocol):
 
     @property
     def pending(self) -> int:
-        """How many were begun whose end was not returned yet."""
+        """The number of builds whose results were not returned yet."""
 
     def submit(self, policy: Policy) -> None:
         """Begin to build a candidate."""
@@ -97,7 +97,7 @@ class Builder(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one candidate."""
+    """The outcome of one candidate."""
 
     policy: Policy
     ratio: float | None  # of its time to the default's; None if it failed
@@ -106,7 +106,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """What came of tuning one specialisation.
+    """The result of tuning one specialisation.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class TuningResult:
     turns : list of TurnTimes
         The last measurements of the winner, or of the best of those that were not kept.
     why : str
-        Why there is no winner.
+        The reason if there is no winner.
     """
 
     spec: Specialisation
@@ -136,7 +136,7 @@ class TuningResult:
 
     @property
     def gain(self) -> float:
-        """How many times as quick the winner is, over all problems that were tuned for."""
+        """The winner's speedup over all problems that were tuned for."""
         return math.exp(-_cost(self.turns)) if self.winner is not None else 1.0
 
 
@@ -150,7 +150,7 @@ def tune(
 ) -> TuningResult:
     """Find the best policy of a specialisation in a number of seconds.
 
-    The first candidates are built while the bench is made. `notify` is called with what became of each, and
+    The first candidates are built while the bench is made. `notify` is called with each outcome, and
     with None several times a second.
     """
     tunable = spec.algorithm_class._family.tunable
@@ -198,7 +198,7 @@ def _cost(turns: Sequence[TurnTimes]) -> float:
 
 
 def _confirmed(outcome: TuningResult, bench: Bench, end: float, clock: Callable[[], float]) -> TuningResult:
-    """Measure the best candidates for longer, and return what came of it."""
+    """Measure the best candidates for longer, and return the result."""
     working = sorted(
         (each for each in outcome.trials if each.ratio is not None), key=lambda each: each.ratio or 0
     )

@@ -1,6 +1,6 @@
 """Problems to measure with, for each algorithm: the content of its arrays, and their sizes.
 
-Values are such that sums and products of them are exact, whatever is combined with what: of floats, 1 and -1,
+Values are such that sums and products are exact in any grouping: of floats, 1 and -1,
 so arranged that no sum gets large. Then two policies that are both right give the same bits.
 """
 
@@ -126,7 +126,7 @@ def _rng() -> np.random.Generator:
 
 
 def _fields(dtype: np.dtype[Any], make: Maker) -> Callable[[int], Array]:
-    """Return what makes items of a dtype, of a struct field by field."""
+    """Return the maker of items of a dtype, of a struct field by field."""
 
     def made(count: int) -> Array:
         if dtype.names is None:

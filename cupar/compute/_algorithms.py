@@ -27,7 +27,7 @@ def functions(name: str) -> dict[str, Any]:
 
 
 def class_of(name: str) -> type[Made]:
-    """Return the class of an algorithm's objects; raise ValueError if there is none."""
+    """Return the class of an algorithm's objects; raise ValueError for unknown algorithms."""
     if name not in TABLE:
         raise ValueError(f"blob: wrong algorithm {name!r}")
     return functions(name)["class"]  # type: ignore[no-any-return]

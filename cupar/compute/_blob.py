@@ -1,4 +1,4 @@
-"""Algorithms as bytes: their builds for one or several compute capabilities, and what calls need to know.
+"""Algorithms as bytes: their builds for one or several compute capabilities, and metadata for calls.
 
 A header in JSON, and behind it the code. Reading it runs nothing. A call runs the code: read only what you
 would run.
@@ -124,7 +124,7 @@ def check_operators(built: Specialisation, asked: Specialisation) -> None:
 
 
 def _kernels(spec: Specialisation) -> Any:
-    """Return what the kernels are made of, as a digest; for the CPU, the versions of what made them."""
+    """Return a digest of the kernels' sources; for the CPU, the compilers' versions."""
     if spec.is_cpu:
         return toolchain.cpu_versions()
     return headers.digest(spec.algorithm_class._family.source_of(spec))

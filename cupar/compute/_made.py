@@ -28,7 +28,7 @@ _Checks = tuple[tuple[Callable[[Any], bool], Any], ...]
 
 
 class _Known(NamedTuple):
-    """The operators of a call, what tells whether each still does the same, and the algorithm."""
+    """The operators of a call, a check of each for changes, and the algorithm."""
 
     ops: tuple[Any, ...]
     checks: _Checks
@@ -36,7 +36,7 @@ class _Known(NamedTuple):
 
 
 def _checks(ops: tuple[Any, ...]) -> _Checks:
-    """Return what tells of each operator that could change whether it still does the same."""
+    """Return the checks for changes of the operators that can change."""
     return tuple((_check(op), op) for op in ops if not isinstance(op, (OpKind, RawOp, NoneType)))
 
 
@@ -58,7 +58,7 @@ class Made:
     __slots__ = ("__weakref__", "_builds", "_cc", "_is_ahead", "_is_restored", "_known", "_options")
 
     _factory: ClassVar[Callable[..., Algorithm]]  # which is asked
-    _names: ClassVar[Iterable[tuple[str, str]]]  # what it calls parameters, and what they are called here
+    _names: ClassVar[Iterable[tuple[str, str]]]  # cupar's names of parameters, and those here
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Made:
             )
         if self._is_restored and not ops:
             return mine
-        if is_cpu() != (cc == CPU):  # what it was made for, wherever it is called
+        if is_cpu() != (cc == CPU):  # the device it was made for, wherever it is called
             return using(cc == CPU, self._other, cc, question, ops)
         named = {**self._options, "cc": cc} if self._is_ahead and cc != CPU else self._options
         try:

@@ -1,4 +1,4 @@
-"""What stands for an array or an initial value where something is built, and not run."""
+"""Placeholders of arrays and initial values, for builds that are not run."""
 
 from __future__ import annotations
 

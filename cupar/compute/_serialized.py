@@ -15,7 +15,7 @@ def serialize(algorithm: Any) -> bytes:
     Raises
     ------
     TypeError
-        If it is none.
+        If it is not one.
     """
     if not isinstance(algorithm, Made):
         name = type(algorithm).__name__

@@ -18,8 +18,8 @@ class InterfaceRow(NamedTuple):
     once: str  # the parameters of the one call
     what: str  # that ``make_…`` returns
     does: str  # the one call
-    make: str = ""  # the parameters of ``make_…``, if they are others than those that the factory takes
-    names: tuple[tuple[str, str], ...] = ()  # what cupar calls a parameter, and what it is called here
+    make: str = ""  # the parameters of ``make_…``, if they differ from the factory's
+    names: tuple[tuple[str, str], ...] = ()  # cupar's name of a parameter, and the name here
     notes: str = ""  # on ``make_…``
 
 
@@ -206,7 +206,7 @@ def written(name: str) -> str:
 
 
 def _run(names: Iterable[str]) -> list[str]:
-    """Return those that ``run`` takes by place."""
+    """Return the positional parameters of ``run``."""
     names = [each for each in names if each not in {*_OPERATORS, "order", "max_segment_size"}]
     return sorted(names, key=_INITIAL.__contains__)
 

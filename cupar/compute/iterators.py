@@ -36,7 +36,7 @@ class _Iterator(Iterator):
 
     @property
     def kind(self) -> Hashable:
-        """What is equal for iterators that share builds: types and operators, but no values."""
+        """The key of iterators that share builds: types and operators, but no values."""
         return self.node
 
     @property

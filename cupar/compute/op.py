@@ -12,7 +12,7 @@ __all__ = ["OpAdapter", "OpKind", "RawOp", "make_op_adapter"]
 
 
 class OpAdapter(ABC):  # noqa: B024 - others are registered
-    """What operators are instances of. Nothing is adapted here: algorithms take operators as they are."""
+    """The class of operators. Nothing is adapted here: algorithms take operators directly."""
 
 
 for _kind in (OpKind, RawOp, FunctionType):
