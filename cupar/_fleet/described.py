@@ -51,7 +51,7 @@ SHARDS = Surface(
             "As for `cupar.distributed.group`.",
         ),
     },
-    "TypeError, ValueError\n    If an argument is none of these, or ranks differ.\n"
+    "TypeError, ValueError\n    If an argument is not one of these, or ranks differ.\n"
     "GroupError\n    If another rank raised an error, or did not answer.",
 )
 _TEMPLATE = """

@@ -108,7 +108,7 @@ class Surface(NamedTuple):
 
     imports: str
     parameters: Mapping[str, tuple[str, str]] = {}
-    raises: str = "TypeError, ValueError\n    If an argument is none of these."
+    raises: str = "TypeError, ValueError\n    If an argument is not one of these."
 
 
 ARRAYS = Surface("import numpy as np\n>>> from cupar import arrays")
