@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from .._functions import operators
+from .._fleet.comm import copied, raw
+from .._fleet.group import Group
+from .._fleet.sort import in_order
+from .._functions import operators, rows
 from .._functions.axes import INT64, AxisLayout, columns
-from .._functions.calls import Work
+from .._functions.calls import Operand, Work
 from .._functions.rows import layout_along, positions, sorted_rows
 from ..iterators import PermutationIterator
 from ..search import lower_bound, upper_bound
+from . import workers
 from .shipped import ShippedOperator
 from .steps import fresh, joined, on_blocks, operand
 
@@ -104,3 +108,54 @@ def piece(block: Any, begins: list[int], j: int) -> Any:
 def share(part: Any, i: int, number: int) -> Any:
     """Return one of some blocks that a part is cut in."""
     return part[len(part) * i // number : len(part) * (i + 1) // number]
+
+
+# --- By ranks -----------------------------------------------------------------------------------------------
+
+
+@on_blocks
+def sorted_by_ranks(
+    work: Work,
+    blocks: list[Any],
+    met: tuple[workers.Place, list[int]],
+    rank: int,
+    shards: list[range],
+    shares: list[range],
+    less: ShippedOperator | None,
+    descending: bool,
+    timeout: float,
+) -> list[Any]:
+    """Return this rank's share of the blocks of a sorted array, which are alike, given some of another."""
+    meeting, sizes = met
+    shard, op = operand(work, joined(blocks)), _less(less)
+
+    def sort(group: Group) -> list[Any]:
+        items = work.kept(rows.ordered(shard.items, op), shard.size)
+        block, out = fresh(work, shard.shape, shard.dtype)
+        in_order(work, Operand(None, items, shard.shape), None, descending, op, group, out)
+        ends = np.cumsum([0, *(sum(sizes[i] for i in each) for each in shards)]).tolist()
+        number, every = shares[-1].stop, ends[-1]
+        cuts = [every * i // number for i in range(number + 1)]
+        wanted = [cuts[each.start] for each in shares] + [every]
+        found = block if wanted == ends else _moved(work, out, ends, wanted, group)
+        return [found[cuts[i] - wanted[rank] : cuts[i + 1] - wanted[rank]] for i in shares[rank]]
+
+    return workers.as_rank(meeting, rank, len(shards), timeout, sort)
+
+
+def _moved(work: Work, keys: Any, ends: list[int], wanted: list[int], group: Group) -> Any:
+    """Return this rank's part of an array in shards, of which the ends are given, if they are elsewhere."""
+    rank, size = group.rank, group.size
+    block, out = fresh(work, (wanted[rank + 1] - wanted[rank],), keys.dtype)
+
+    def parts(items: Any, bounds: list[int], others: list[int]) -> list[Any]:
+        """Return what items from one bound to the next have of each rank's part by the others."""
+        begin, end = bounds[rank], bounds[rank + 1]
+        at = [min(max(each, begin), end) - begin for each in others]
+        return [raw(items[at[r] : at[r + 1]]) for r in range(size)]
+
+    send, recv = parts(keys, ends, wanted), parts(out, wanted, ends)
+    stream = None if work.library.on_cpu else work.stream or 0
+    copied(send[rank], recv[rank], stream)
+    group.exchange(send, recv, stream)
+    return block

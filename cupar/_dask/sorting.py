@@ -12,12 +12,12 @@ from .._functions.axes import axis_of
 from .._functions.rows import dtypes_of
 from .._functions.selection import Runs
 from ..operators import Op, OpKind
-from . import pieces, steps
+from . import pieces, steps, workers
 from .graphs import Tasks, flat, on_cpu, taken
 from .shipped import ShippedOperator, shipped
 
 _SAMPLES = 1024  # of each block
-_MOST = 64  # blocks that are cut in as many parts, and merged
+_MOST = 64  # blocks that are cut in as many parts, and merged; ranks of a worker that has several threads
 
 
 def sort(
@@ -28,13 +28,13 @@ def sort(
     descending: bool = False,
     less: Op | None = None,
     npartitions: int | None = None,
+    method: str | None = None,
+    timeout: float = 300,
 ) -> da.Array:
     """Return the items sorted along an axis; equal ones stay in their order.
 
-    Blocks of an array of one dimension are sorted, cut by what samples of all blocks say, and merged, in as
-    many tasks as its blocks times those of the result. Of more than 64 blocks, neighbours are put together
-    first, and sorted ones are cut in the end: 1,000 blocks take 6,000 tasks, and each worker the memory of a
-    64th of the array for each of its threads. Of other arrays, `axis` is put in one block first.
+    Of an array of one dimension, blocks are sorted by tasks, or by workers together; of others, `axis` is put
+    in one block first.
 
     Parameters
     ----------
@@ -49,11 +49,27 @@ def sort(
         is the greatest.
     npartitions : int, optional
         Number of blocks of a sorted array of one dimension; by default unchanged.
+    method : {"tasks", "workers"}, optional
+        How an array of one dimension is sorted; by default by workers if it has more than 64 blocks, and the
+        current scheduler is a Dask cluster.
+
+        ``"tasks"``: blocks are sorted, cut by what samples of all blocks say, and merged, in as many tasks as
+        its blocks times those of the result. Of more than 64 blocks, neighbours are put together first, and
+        sorted ones are cut in the end: 1,000 blocks take 6,000 tasks, and each worker the memory of a 64th of
+        the array for each of its threads. It runs on any scheduler.
+
+        ``"workers"``: one task for each thread of the cluster, but at most 64 and one for each worker,
+        sorts neighbouring blocks; together they cut these at exact places, exchange what belongs to others
+        by the connections of workers, and merge. It takes as many tasks as blocks, and memory as
+        `cupar.distributed.radix_sort` does. It begins when all blocks are there.
+    timeout : float, optional
+        Seconds that a task waits for others, by workers. If one fails, all do, and can be tried again
+        (``retries``).
 
     Returns
     -------
     dask array
-        Sizes of blocks are unknown in one dimension: they are similar for any items.
+        Sizes of blocks of one dimension are alike, whatever the items are; by tasks they are not known.
 
     Raises
     ------
@@ -86,7 +102,48 @@ def sort(
         raise TypeError(f"npartitions: expected an integer, got {type(number).__name__}")
     if number < 1:
         raise ValueError(f"npartitions: expected 1 or more, got {number}")
+    if method not in (None, "tasks", "workers"):
+        raise ValueError(f"method: expected 'tasks' or 'workers', got {method!r}")
+    ranks = _ranks(x, method)
+    if ranks:
+        return _by_ranks(x, dtype, moved, bool(descending), int(number), ranks, timeout)
     return _sample_sort(x, dtype, moved, bool(descending), int(number))
+
+
+def _ranks(x: da.Array, method: str | None) -> int:
+    """Return how many ranks sort an array together, 0 if tasks do that."""
+    if method == "tasks" or (method is None and x.npartitions <= _MOST):
+        return 0
+    found = workers.threads()
+    if found is None:
+        if method is None:
+            return 0
+        raise ValueError("method: expected a Client of a Dask cluster, as 'workers' says, got none")
+    number: int = x.npartitions
+    return min(number, max(len(found), min(sum(found), _MOST)) or _MOST)
+
+
+def _by_ranks(
+    x: da.Array,
+    dtype: np.dtype[Any],
+    less: ShippedOperator | None,
+    descending: bool,
+    number: int,
+    ranks: int,
+    timeout: float,
+) -> da.Array:
+    tasks = Tasks("sort", [x], less, descending, number, ranks, timeout)
+    blocks = [(x.name, i) for i in range(x.npartitions)]
+    sizes = [tasks.add("size", (i,), len, each) for i, each in enumerate(blocks)]
+    met = tasks.add("met", (), workers.met, sizes)
+    shards, shares = _shares(len(blocks), ranks), _shares(number, ranks)
+    results: dict[Any, Any] = {}
+    for rank, (shard, share) in enumerate(zip(shards, shares, strict=True)):
+        given = [blocks[i] for i in shard], met, rank, shards, shares, less, descending, timeout
+        parts = tasks.add("rank", (rank,), pieces.sorted_by_ranks, *given)
+        results |= {(j,): (steps.pick, parts, i) for i, j in enumerate(share)}
+    ends = [x.size * i // number for i in range(number + 1)] if x.size == x.size else [np.nan] * (number + 1)
+    return tasks.array("result", results, (tuple(np.diff(ends).tolist()),), dtype)
 
 
 def _sample_sort(

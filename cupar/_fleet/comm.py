@@ -113,6 +113,53 @@ class Alone:
         """Leave numbers as they are."""
 
 
+class ThroughHost:
+    """A transport of memory of the host, by which arrays of devices go, too: they are copied.
+
+    Its `_gather`, `_exchange` and `_total` take arrays as a `Comm` does, and are done when they return.
+    """
+
+    _takes_devices = False  # nothing has to be copied
+    _gather: Callable[[Any, Any], None]
+    _exchange: Callable[[Sequence[Any], Sequence[Any]], None]
+    _total: Callable[[Any], None]
+
+    def gather(self, record: Any, records: Any, stream: Any) -> None:
+        """Gather the records of all ranks."""
+        self._copied([record], [records], stream, lambda sent, found: self._gather(sent[0], found[0]))
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
+        """Send to and receive from each rank."""
+        self._copied(send, recv, stream, self._exchange)
+
+    def total(self, array: Any, stream: Any) -> None:
+        """Add the numbers of all ranks."""
+        given = [array if stream is None or self._takes_devices else raw(array)]
+
+        def talk(_: Any, found: Any) -> None:
+            self._total(array if found is given else found[0].view(array.dtype))
+
+        self._copied(given, given, stream, talk)
+
+    def _copied(
+        self, read: Sequence[Any], written: Sequence[Any], stream: Any, talk: Callable[[Any, Any], None]
+    ) -> None:
+        """Talk of arrays on the host. One that is read and written has one copy."""
+        if stream is None or self._takes_devices:
+            if stream is not None:
+                waited(stream)
+            talk(read, written)
+            return
+        hosts = {id(each): np.empty(each.nbytes, np.uint8) for each in (*read, *written)}
+        for each in read:
+            copied(each, hosts[id(each)], stream)
+        waited(stream)
+        talk(*([hosts[id(each)] for each in those] for those in (read, written)))
+        for each in written:
+            copied(hosts[id(each)], each, stream)
+        waited(stream)  # before the host's memory goes
+
+
 def raw(array: Any) -> Any:
     """Return the bytes of an array, in the same memory."""
     return viewed(array.reshape(-1) if isinstance(array, np.ndarray) else array, np.dtype(np.uint8))

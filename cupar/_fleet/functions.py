@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
 from .._base.digests import sha256
 from .._functions import operators
 from .._functions.axes import INT64
@@ -21,10 +20,10 @@ from ..sort import SortOrder
 from . import partition, runs, search, topk
 from . import reduce as reductions
 from . import scan as scans
-from . import sort as sorts
 from .comm import on_all
 from .described import sharded
 from .group import Group
+from .sort import in_order
 
 
 def ran(work: Work, made: Any, *arguments: Any) -> Any:
@@ -224,24 +223,6 @@ def histogram(work: Work, x: Any, /, *, bins: Any = 10, range: Any = None, group
 
 
 # --- Sorts and searches -----------------------------------------------------------------------------------
-
-
-def in_order(work: Work, given: Operand, places: Any, descending: bool, less: Any, found: Group) -> Any:
-    """Return the sorted keys of this rank and, if there are places, those of its keys."""
-    out = work.empty(given.shape, given.dtype)
-    moved = None if places is None else work.empty(given.shape, INT64)
-    beside = None if moved is None else moved.items
-    if less is None and structs.kind_of(given.dtype) not in "cV":
-        made: Any = sorts.radix_sort(
-            given.items, out.items, places, beside, _largest_of(descending), group=found
-        )
-        ran(work, made, given.items, out.items, places, beside, given.size)
-    else:
-        op = operators.less_of(given.dtype) if less is None else less
-        op = operators.swapped(op) if descending else op
-        made = sorts.merge_sort(given.items, places, out.items, beside, op, group=found)
-        ran(work, made, given.items, places, out.items, beside, given.size)
-    return out, moved
 
 
 @sharded()

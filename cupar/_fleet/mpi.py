@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .comm import GroupError, awaited, copied, raw, waited
+from .comm import GroupError, ThroughHost, awaited
 
 _LARGEST = 2**30  # bytes of a message: MPI's counts have 31 bits
 _DATA, _FAILED = 0, 1  # tags: of data, and of the message of a rank that fails
@@ -69,7 +69,7 @@ def _key(mpi: Any) -> int:
     return found
 
 
-class MPIComm:
+class MPIComm(ThroughHost):
     """A duplicate of a communicator of mpi4py: all ranks make it together.
 
     Parameters
@@ -119,50 +119,18 @@ class MPIComm:
         ends = np.cumsum(sizes).tolist()
         return [bytes(found[end - size : end]) for end, size in zip(ends, sizes.tolist(), strict=True)]
 
-    def _host(self, array: Any, stream: Any, *, is_read: bool) -> Any:
-        """Return an array in a form that MPI takes."""
-        if stream is None or self._takes_devices:
-            return array
-        host = np.empty(array.nbytes, np.uint8)
-        if is_read:
-            copied(array, host, stream)
-        return host
-
-    def gather(self, record: Any, records: Any, stream: Any) -> None:
-        """Gather the records of all ranks."""
-        given, found = (self._host(each, stream, is_read=each is record) for each in (record, records))
-        if stream is not None:
-            waited(stream)
+    def _gather(self, record: Any, records: Any) -> None:
         byte = self._mpi.BYTE
-        self._done([self._comm.Iallgather([given, byte], [found, record.nbytes, byte])])
-        self._back([(found, records)], stream)
+        self._done([self._comm.Iallgather([record, byte], [records, record.nbytes, byte])])
 
-    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
-        """Send to and receive from each rank, in messages that MPI can count."""
-        given = [self._host(each, stream, is_read=True) for each in send]
-        found = [self._host(each, stream, is_read=False) for each in recv]
-        if stream is not None:
-            waited(stream)
+    def _exchange(self, send: Sequence[Any], recv: Sequence[Any]) -> None:
+        """Send and receive messages that MPI can count."""
         requests = []
         for r in range(self.size):
-            for way, array in ((self._comm.Irecv, found[r]), (self._comm.Isend, given[r])):
+            for way, array in ((self._comm.Irecv, recv[r]), (self._comm.Isend, send[r])):
                 places = range(0, array.size if r != self.rank else 0, _LARGEST)
                 requests += [way([array[at : at + _LARGEST], self._mpi.BYTE], r, _DATA) for at in places]
         self._done(requests)
-        self._back(zip(found, recv, strict=True), stream)
 
-    def total(self, array: Any, stream: Any) -> None:
-        """Add the numbers of all ranks."""
-        host = self._host(raw(array), stream, is_read=True)
-        host = array if stream is None or self._takes_devices else host.view(array.dtype)
-        if stream is not None:
-            waited(stream)
-        self._done([self._comm.Iallreduce(self._mpi.IN_PLACE, host)])
-        self._back([(host, array)], stream)
-
-    def _back(self, pairs: Any, stream: Any) -> None:
-        if stream is None or self._takes_devices:
-            return
-        for host, array in pairs:
-            copied(raw(host), raw(array), stream)
-        waited(stream)  # before the host's memory goes
+    def _total(self, array: Any) -> None:
+        self._done([self._comm.Iallreduce(self._mpi.IN_PLACE, array)])

@@ -16,8 +16,9 @@ from ..operators import OpKind
 from . import runs
 from .comm import on_all, raw
 from .described import sharded
-from .functions import cut, in_order, ran
+from .functions import cut, ran
 from .group import Group
+from .sort import in_order
 
 
 def _bits_in_order(work: Work, given: Operand) -> Operand:

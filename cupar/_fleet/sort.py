@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._functions.calls import Work
+from .._functions import operators
+from .._functions.axes import INT64
+from .._functions.calls import Operand, Work
 from .._ir.iterator import over
 from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
@@ -16,6 +18,7 @@ from ..operators import Op, OpKind
 from ..sort import SortOrder
 from ..sort import merge_sort as local_merge_sort
 from ..sort import radix_sort as local_radix_sort
+from .group import Group
 from .sample_sort import Sort
 from .sharded import made
 
@@ -218,3 +221,25 @@ def merge_sort(
         "d_out_items": d_out_items,
     }
     return made(MergeSort, group, "merge_sort", given, (local_merge_sort, *given.values(), op), build)
+
+
+def in_order(
+    work: Work, given: Operand, places: Any, descending: bool, less: Any, found: Group, to: Any = None
+) -> Any:
+    """Return the sorted keys of this rank and, if there are places, those of its keys.
+
+    `to` is where the keys go, if that is known.
+    """
+    out = work.empty(given.shape, given.dtype) if to is None else Operand(None, to, given.shape)
+    moved = None if places is None else work.empty(given.shape, INT64)
+    beside = None if moved is None else moved.items
+    if less is None and structs.kind_of(given.dtype) not in "cV":
+        order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
+        made: Any = radix_sort(given.items, out.items, places, beside, order, group=found)
+        made.run(given.items, out.items, places, beside, given.size, stream=work.stream)
+    else:
+        op = operators.less_of(given.dtype) if less is None else less
+        op = operators.swapped(op) if descending else op
+        made = merge_sort(given.items, places, out.items, beside, op, group=found)
+        made.run(given.items, places, out.items, beside, given.size, stream=work.stream)
+    return out, moved

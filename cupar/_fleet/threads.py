@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .comm import GroupError, copied, raw, waited
+from .comm import GroupError, ThroughHost, copied, waited
 
 
 class _Meeting:
@@ -51,7 +51,7 @@ class _Meeting:
             self._changed.notify_all()
 
 
-class ThreadComm:
+class ThreadComm(ThroughHost):
     """One of the ranks that are threads of this process; made by `cupar.distributed.threads`."""
 
     def __init__(self, meeting: _Meeting, rank: int) -> None:
@@ -88,18 +88,11 @@ class ThreadComm:
 
         self._copies("exchange", send, pairs, stream)
 
-    def total(self, array: Any, stream: Any) -> None:
-        """Add the numbers of all ranks, in rank order; those of devices on the host."""
-        host = array
-        if stream is not None:
-            host = np.empty(array.size, array.dtype)
-            copied(raw(array), raw(host), stream)
-            waited(stream)
-        total = np.sum(self._meeting.all(self.rank, "total", host), axis=0, dtype=array.dtype)
+    def _total(self, array: Any) -> None:
+        """Add the numbers of all ranks, in rank order."""
+        total = np.sum(self._meeting.all(self.rank, "total", array), axis=0, dtype=array.dtype)
         self._meeting.wait(self.rank)
-        copied(raw(total), raw(array), stream)
-        if stream is not None:
-            waited(stream)
+        array[...] = total
 
     def abort(self, why: str) -> None:
         """Have the other ranks raise at once, as this one does not go on."""

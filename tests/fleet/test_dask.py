@@ -19,6 +19,7 @@ from cupar import arrays
 from cupar import dask as cdask
 from cupar._cpu import threads
 from cupar._obtain import obtain
+from cupar.distributed import GroupError
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -482,6 +483,76 @@ def test_a_task_uses_one_core(monkeypatch):
 def test_threads(rng):
     with dask.config.set(scheduler="threads", num_workers=3):
         check_all(rng)
+
+
+@pytest.fixture
+def in_process():
+    """Have a cluster whose workers are threads of this process."""
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=False, dashboard_address=None
+    )
+    with dask.config.set(scheduler=None), cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def test_workers_sort_together(rng, in_process):
+    for chunks in ((10,) * 70, (0, 1, 90, 0, 300, 7, 0), (0, 0, 0, 30)):
+        numbers, pairs = gaps(rng, sum(chunks)), maps(rng, sum(chunks))
+        found = cdask.sort(chunked(numbers, chunks), descending=True, method="workers")
+        blocks = dask.compute(*found.to_delayed().ravel())
+        np.testing.assert_array_equal(np.concatenate(blocks), np.sort(numbers)[::-1])
+        assert tuple(map(len, blocks)) == found.chunks[0]
+        assert max(map(len, blocks)) <= len(numbers) // len(chunks) + 1
+        found = cdask.sort(unknown(chunked(pairs, chunks)), less=by_a, npartitions=4, method="workers")
+        assert found.npartitions == 4
+        assert found.compute().tolist() == sorted(pairs.tolist(), key=lambda each: each[0])
+
+
+def test_workers_sort_what_has_many_blocks(in_process):
+    many, few = (chunked(np.arange(10.0 * n)[::-1], (10,) * n) for n in (65, 64))
+    sorts = {
+        name: cdask.sort(many, **given)
+        for name, given in (("own", {}), ("workers", {"method": "workers"}), ("tasks", {"method": "tasks"}))
+    }
+    assert sorts["own"].name == sorts["workers"].name != sorts["tasks"].name
+    assert len(dict(sorts["own"].__dask_graph__())) < 4 * 65 and np.isnan(cdask.sort(few).size)
+    assert cdask.median(many).compute() == 324.5
+    with dask.config.set(scheduler="threads"):
+        assert cdask.sort(many).name == sorts["tasks"].name
+        with pytest.raises(
+            ValueError, match="method: expected a Client of a Dask cluster, as 'workers' says"
+        ):
+            cdask.sort(many, method="workers")
+        with pytest.raises(RuntimeError, match="method: expected tasks of a Dask cluster"):
+            sorts["own"].compute()
+
+
+def test_a_sort_of_workers_of_which_one_fails_or_goes(rng, in_process, monkeypatch):
+    """An error is told to all, who can be tried again; if a worker has gone, all begin again."""
+    from cupar._dask import pieces
+
+    plain, faults = pieces.in_order, []
+
+    def in_order(*given):
+        group = given[5]
+        if group.rank == 1 and faults:
+            if faults.pop() == "raises":
+                raise MemoryError("too little")
+            group.comm._watched.abort()
+        return plain(*given)
+
+    monkeypatch.setattr(pieces, "in_order", in_order)
+    items = gaps(rng, 300)
+    x = chunked(items, (10,) * 30)
+    found, again, at_once = (cdask.sort(x, method="workers", timeout=60 + i) for i in range(3))
+    faults.append("raises")
+    with pytest.raises((MemoryError, GroupError), match="^too little$|rank 1 raised MemoryError: too little"):
+        found.compute()
+    for fault, sort, given in (("raises", again, {"retries": 3}), ("goes", at_once, {})):
+        faults.append(fault)
+        np.testing.assert_array_equal(sort.compute(**given), np.sort(items))
+        assert not faults
 
 
 def test_processes_of_a_cluster_find_builds_by_fingerprints(rng, session_cache):
