@@ -12,7 +12,7 @@ from numba.extending import intrinsic, overload, overload_method
 from numba.np.numpy_support import from_dtype
 
 from .._base.generated import define, fill
-from .._ir.types import Array, Member, Scalar, Tuple, Type
+from .._ir.types import Array, Member, Scalar, Tuple, Type, array_parts
 from .._jit.overload import packed_arguments
 from .._launch.words import FIRST
 from . import dump, native, view_types
@@ -260,12 +260,8 @@ def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name:
         size = I64(1)
         for extent in shape:
             size = builder.mul(size, extent)
-        return {
-            f"{name}n": size,
-            f"{name}p": view.address,
-            **{f"{name}s{k}": each for k, each in enumerate(shape)},
-            **{f"{name}t{k}": each for k, each in enumerate(strides)},
-        }
+        known = array_parts(kind.ndim), (size, view.address, *shape, *strides)
+        return {f"{name}{part}": each for part, each in zip(*known, strict=True)}
     assert isinstance(kind, (Scalar, Member))
     wanted = from_dtype(kind.item.dtype)
     own = given if isinstance(kind, Scalar) else given.dtype

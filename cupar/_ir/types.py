@@ -210,22 +210,26 @@ ArgumentSlot = ConstantSlot | VaryingSlot
 
 
 def slots(kind: Type, name: str = "") -> Iterator[ArgumentSlot]:
-    """Yield the parameters that GPU code has for a value, in numba's order; their names begin with `name`.
-
-    An array is an object and its parent, which are null, the number of its items, the bytes of one, the
-    address, the shape and the strides.
-    """
+    """Yield the parameters that GPU code has for a value, in numba's order; their names begin with `name`."""
     if isinstance(kind, Tuple):
         for i, each in enumerate(kind.items):
             yield from slots(each, f"{name}_{i}")
     elif isinstance(kind, Struct):
         yield from _fields(kind.item.dtype, name)
     elif isinstance(kind, Array):
-        yield from _array(kind, name)
+        constants = {"meminfo": 0, "parent": 0, "one": 1, "itemsize": kind.item.dtype.itemsize}
+        for part in _array(kind.ndim, kind.layout):
+            code, value = "Q" if part in ("meminfo", "parent", "p") else "q", constants.get(part)
+            yield VaryingSlot(code, name + part) if value is None else ConstantSlot(code, value)
     elif isinstance(kind, (Record, Address)):
         yield VaryingSlot("Q", f"{name}p")
     else:
         yield from number_slots(kind.item.dtype, name)
+
+
+def varying(kind: Type, name: str = "") -> dict[str, str]:
+    """Return the codes of the slots that vary by their names, each once, in their order."""
+    return {each.name: each.code for each in slots(kind, name) if isinstance(each, VaryingSlot)}
 
 
 def number_slots(dtype: DType, name: str) -> Iterator[ArgumentSlot]:
@@ -252,15 +256,23 @@ def _fields(dtype: DType, name: str) -> Iterator[ArgumentSlot]:
         yield from (number_slots(kind, f"{name}_{i}") if kind.names is None else _fields(kind, f"{name}_{i}"))
 
 
-def _array(kind: Array, name: str) -> Iterator[ArgumentSlot]:
-    nitems: ArgumentSlot = VaryingSlot("q", f"{name}n") if kind.ndim else ConstantSlot("q", 1)
-    itemsize = ConstantSlot("q", kind.item.dtype.itemsize)
-    yield ConstantSlot("Q", 0)
-    yield ConstantSlot("Q", 0)
-    yield nitems
-    yield itemsize
-    yield VaryingSlot("Q", f"{name}p")
-    yield from [nitems] if kind.ndim == 1 else [VaryingSlot("q", f"{name}s{i}") for i in range(kind.ndim)]
-    inner = {"C": kind.ndim - 1, "F": 0, "A": -1}[kind.layout]
-    for i in range(kind.ndim):
-        yield itemsize if i == inner else VaryingSlot("q", f"{name}t{i}")
+@lru_cache
+def _array(ndim: int, layout: str) -> tuple[str, ...]:
+    """Return what an array is passed as, by name: two objects, which are null, come first."""
+    inner = {"C": ndim - 1, "F": 0, "A": -1}[layout]
+    shape = ["n"] if ndim == 1 else [f"s{i}" for i in range(ndim)]
+    strides = ["itemsize" if i == inner else f"t{i}" for i in range(ndim)]
+    return ("meminfo", "parent", "n" if ndim else "one", "itemsize", "p", *shape, *strides)
+
+
+@lru_cache
+def array_parts(ndim: int) -> tuple[str, ...]:
+    """Return the names of what describes an array: number of items, address, shape, and strides in bytes."""
+    return ("n", "p", *(f"s{i}" for i in range(ndim)), *(f"t{i}" for i in range(ndim)))
+
+
+@lru_cache
+def varying_parts(ndim: int, layout: str) -> tuple[int, ...]:
+    """Return the places, among `array_parts`, of those that are passed for an array, in their order."""
+    passed = varying(Array(Item.of(np.dtype(np.int8)), ndim, layout))
+    return tuple(map(array_parts(ndim).index, passed))

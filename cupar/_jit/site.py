@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._base.generated import define, fill
 from .._device import arrays, driver
 from .._ir.operator import CapturedState
-from .._ir.types import Member, Scalar, Tuple, Type, slots
+from .._ir.types import Member, Scalar, Tuple, Type, varying
 from .._launch.arguments import ordered
 from .._launch.configuration import Configuration
 from .._launch.marshal import ArgumentReader, is_plain_array, targets
@@ -281,10 +281,9 @@ def _refused(
 ) -> TypeError:
     """Return an error that names the number that its type cannot hold."""
     for name, kind, argument in zip(names, kinds, arguments, strict=True):
-        codes = [slot.code for slot in slots(kind) if hasattr(slot, "name")]
         if isinstance(kind, (Scalar, Member, Tuple)):
             try:
-                struct.pack(f"={''.join(codes)}", *values(name, kind, argument, []))
+                struct.pack(f"={''.join(varying(kind).values())}", *values(name, kind, argument, []))
             except (struct.error, OverflowError) as why:
                 return TypeError(f"{name}: expected {kind}, got {argument!r}: {why}")
     return TypeError(str(error))

@@ -19,7 +19,7 @@ from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import AlgorithmClass, Specialisation
-from .._ir.types import Array, Scalar, Tuple, Type, slots
+from .._ir.types import Array, Scalar, Tuple, Type, varying
 from .arguments import initial_bytes, item_count, parameters_of, signature
 
 State = Callable[[], bytes]
@@ -262,8 +262,7 @@ def targets(kind: Type, name: str) -> str:
 
     They are ``v`` and the names of the type's slots: see `types.slots`.
     """
-    found = dict.fromkeys(slot.name for slot in slots(kind, name) if hasattr(slot, "name"))
-    return f"[{', '.join(f'v{each}' for each in found)}]"
+    return f"[{', '.join(f'v{each}' for each in varying(kind, name))}]"
 
 
 class ArgumentReader:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._device import arrays, driver, peers
-from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
+from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type, varying_parts
 
 _PYTHON: dict[type, np.dtype[Any]] = {
     bool: np.dtype(bool),
@@ -117,20 +117,15 @@ def _array(
             f"{name}: expected an array aligned to {kind.item.dtype.alignment} bytes, got one at "
             f"{view.address:#x}"
         )
-    if not kind.ndim:
-        return [view.address]
-    shape, size = view.shape, 1
+    shape, itemsize, size = view.shape, kind.item.dtype.itemsize, 1
     for extent in shape:
         size *= extent
-    found = [size, view.address]
-    found += shape if kind.ndim > 1 else ()
-    itemsize, layout = kind.item.dtype.itemsize, kind.layout
-    if layout == "A":
+    if kind.layout == "A":
         strides = arrays.strides(value, itemsize)
     else:
-        strides = arrays.contiguous_strides(shape, itemsize, layout)
-    inner = {"C": kind.ndim - 1, "F": 0, "A": -1}[layout]
-    return [*found, *(each for i, each in enumerate(strides) if i != inner)]
+        strides = arrays.contiguous_strides(shape, itemsize, kind.layout)
+    parts = (size, view.address, *shape, *strides)
+    return [parts[i] for i in varying_parts(kind.ndim, kind.layout)]
 
 
 def _scalar(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
