@@ -30,7 +30,7 @@ from .._obtain.target import parse_cc
 from .._store.files import read_at
 from .._store.settings import expanded
 
-FORMAT: Final = 3  # raised whenever pickled names or members of cupar's classes change
+FORMAT: Final = 4  # raised whenever pickled names or members of cupar's classes change
 _START: Final = b'{"cupar": '  # of every line
 
 AnyPath = str | os.PathLike[str]

@@ -717,7 +717,7 @@ def packed(spec):
 
 
 GOOD = {
-    "cupar": 3,
+    "cupar": 4,
     "algorithm": "reduce_into",
     "cc": 90,
     "types": ["d_in: Pointer(int32)", "d_out: Pointer(int32)"],
@@ -748,7 +748,7 @@ def listed(tmp_path, *lines):
         ("not a list", r"expected a line of cupar.record, got b'not a list'"),
         ("[1, 2]", r"expected a line of cupar.record, got \[1, 2\]"),
         ({"other": 1}, r"expected a line of cupar.record, got \{'other': 1\}"),
-        (GOOD | {"cupar": 1}, "expected format 3, got 1; record again with this cupar"),
+        (GOOD | {"cupar": 1}, "expected format 4, got 1; record again with this cupar"),
         (GOOD | {"algorithm": None}, "algorithm: expected a string, got None"),
         (GOOD | {"types": {}}, r"types: expected a list, got \{\}"),
         (GOOD | {"cc": "90"}, "cc: expected an integer, got '90'"),
