@@ -16,10 +16,8 @@ from .._functions import counting
 from ..operators import OpKind
 from . import results
 from .operators import (
-    PLAIN_KEYS,
     batched,
     below,
-    below_autograd,
     differentiable,
     dimension,
     numpy_dtype,
@@ -28,8 +26,8 @@ from .operators import (
     records,
 )
 from .scans import scan
-from .schemas import LAST, OPERATORS, TENSORS, OperatorRow, comparison_of, schema_of, signature
-from .user_functions import UserFunction, as_it_compiles, guard, with_own_builtins
+from .schemas import FUNCTIONS, LAST, TENSORS, OperatorRow, functions_of, schema_of, signature
+from .user_functions import OperatorFamily, UserFunction, asked, families, operator_of
 
 # --- Their gradients --------------------------------------------------------------------------------------
 
@@ -71,9 +69,9 @@ def _of_minmax(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
     return tuple(_of_extreme(name)(op, x, dim, keepdims) for name in ("min", "max"))
 
 
-def _of_sort(op: Any, x: Any, dim: Any, descending: bool, stable: bool, fn: Any = None) -> Any:
+def _of_sort(op: Any, x: Any, dim: Any, descending: bool, stable: bool, less: Any = None) -> Any:
     along, axis = _flat(x, dim)
-    places = operator_of("argsort", fn)(along.detach(), axis, descending, True)
+    places = operator_of("argsort", less)(along.detach(), axis, descending, True)
     return torch.take_along_dim(along, places, axis)
 
 
@@ -106,45 +104,43 @@ def _by_indices(op: Any, x: Any, how: Any, dim: Any) -> Any:
     return found if at.ndim == 1 else found.reshape([*shape[:axis], *at.shape, *shape[axis + 1 :]])
 
 
-def _sum_forward(ctx: Any, x: Any, how: Any) -> Any:
-    ctx.how = how
-    dim, keepdims = how
+def _sum_kept(ctx: Any, found: Any, x: Any) -> Any:
     ctx.shape = x.shape
-    with below():
-        found = operator_of("sum")(x, dim, keepdims)
-    ctx.save_for_backward()
-    ctx.save_for_forward()
-    return found
+    return ()
 
 
 def _sum_backward(ctx: Any, grad: Any) -> Any:
     dim, keepdims = ctx.how
-    kept = results.reduced(ctx.shape, dim, True)
-    return (grad if keepdims else grad.reshape(kept)).expand(ctx.shape), None
+    return ((grad if keepdims else grad.reshape(results.reduced(ctx.shape, dim, True))).expand(ctx.shape),)
 
 
-def _sum_jvp(saved: Any, how: Any, dx: Any) -> Any:
-    return operator_of("sum")(dx, *how)
+def _sum_asked(*given: Any) -> Any:
+    return operator_of("sum")(*given)
 
 
-_sum = differentiable("Sum", _sum_forward, _sum_backward, _sum_jvp)
+_sum = differentiable(
+    "Sum", _sum_asked, _sum_asked, _sum_kept, _sum_backward, lambda saved, how, dx: _sum_asked(dx, *how)
+)
 
 
 def _of_sum(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
-    return _sum(x, (dim, keepdims))
+    return _sum(False, (dim, keepdims), x)
 
 
-def _of_reduction(fn: Any) -> Callable[..., Any]:
-    """Return the gradient of a reduction: that of the last item of a scan."""
+def _of_reduction(_: Any, x: Any, dim: Any, keepdims: bool, op: Any, init: Any = None) -> Any:
+    """Return a reduction with the gradient of the last item of a scan."""
+    along, axis = _flat(x, _one("reduce", dim))
+    if init is not None:
+        shape = [*along.shape]
+        shape[axis] = 1
+        along = torch.cat([along.new_full(shape, init), along], axis)
+    if not along.shape[axis]:
+        raise RuntimeError("x: a reduction of no items has no gradient")
+    return scan(along, op, dim=axis).select(axis, -1).reshape(results.reduced(x.shape, dim, keepdims))
 
-    def gradient(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
-        along, axis = _flat(x, _one("reduce", dim))
-        if not along.shape[axis]:
-            raise RuntimeError("x: a reduction of no items has no gradient")
-        found = scan(along, fn, dim=axis).select(axis, -1)
-        return found.reshape(results.reduced(x.shape, dim, keepdims))
 
-    return gradient
+def _of_product(_: Any, x: Any, dim: Any, keepdims: bool) -> Any:
+    return _of_reduction(_, x, dim, keepdims, operators.mul)
 
 
 def _of_cumulative(fn: Any) -> Callable[..., Any]:
@@ -160,35 +156,31 @@ def _of_cumulative(fn: Any) -> Callable[..., Any]:
     return gradient
 
 
-def _segments_forward(ctx: Any, x: Any, ids: Any, how: Any) -> Any:
-    ctx.how = how
-    with below():
-        found = operator_of("segment_reduce", OpKind.PLUS)(x, ids, how[0])
-    ctx.save_for_backward(ids)
-    ctx.save_for_forward(ids)
+def _segments_kept(ctx: Any, found: Any, x: Any, ids: Any) -> Any:
     ctx.shape = x.shape
-    return found
+    return (ids,)
 
 
 def _segments_backward(ctx: Any, grad: Any) -> Any:
-    (ids,), (number,) = ctx.saved_tensors, ctx.how
+    (ids,), (number, _) = ctx.saved_tensors, ctx.how
     ids = ids.reshape(-1).to(results.INT64)
     is_any = (ids >= 0) & (ids < number)
     found = torch.where(is_any, grad.index_select(0, torch.where(is_any, ids, 0)), 0) if number else 0 * ids
-    return found.to(grad.dtype).reshape(ctx.shape), None, None
+    return found.to(grad.dtype).reshape(ctx.shape), None
 
 
-def _segments_jvp(saved: Any, how: Any, dx: Any, *others: Any) -> Any:
-    return operator_of("segment_reduce", OpKind.PLUS)(dx, saved[0], how[0])
+def _segments_asked(x: Any, ids: Any, number: Any, init: Any) -> Any:
+    return operator_of("segment_reduce", OpKind.PLUS)(x, ids, number, init=init)
 
 
-_segments = differentiable("SegmentSum", _segments_forward, _segments_backward, _segments_jvp)
+_segments = differentiable(
+    *("SegmentSum", _segments_asked, _segments_asked, _segments_kept, _segments_backward),
+    lambda saved, how, dx, *_: _segments_asked(dx, saved[0], how[0], None),
+)
 
 
-def _of_segments(fn: Any) -> Any:
-    if fn is not OpKind.PLUS:
-        return None
-    return lambda op, x, ids, num_segments: _segments(x, ids, (num_segments,))
+def _of_segments(_: Any, x: Any, ids: Any, number: Any, op: Any, init: Any = None) -> Any:
+    return _segments(False, (number, init), x, ids) if op in (OpKind.PLUS, operators.add) else None
 
 
 def _each_quantile(op: Any, x: Any, q: Any, *more: Any, **named: Any) -> Any:
@@ -206,9 +198,7 @@ def _repeated(op: Any, x: Any, repeats: Any, *more: Any, **named: Any) -> Any:
 
 _ROWS: dict[str, OperatorRow] = {
     "sum": OperatorRow(results.reduction(results.summed), _of_sum, several=True, neutral=0),
-    "prod": OperatorRow(
-        results.reduction(results.summed), _of_reduction(operators.mul), several=True, neutral=1
-    ),
+    "prod": OperatorRow(results.reduction(results.summed), _of_product, several=True, neutral=1),
     "min": OperatorRow(results.reduction(), _of_extreme("min"), several=True, neutral=math.inf),
     "max": OperatorRow(results.reduction(), _of_extreme("max"), several=True, neutral=-math.inf),
     "minmax": OperatorRow(results.minmax, _of_minmax, several=True, cls=arrays.MinMax),
@@ -223,10 +213,10 @@ _ROWS: dict[str, OperatorRow] = {
     "sort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), x.dtype)], _of_sort),
     "argsort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), results.INT64)]),
     "top_k": OperatorRow(results.top_k, _of_top_k, cls=arrays.TopK),
-    "searchsorted": OperatorRow(lambda x1, x2, side: [(x2.shape, results.INT64)]),
+    "searchsorted": OperatorRow(lambda x1, x2, side, sorter: [(x2.shape, results.INT64)]),
     "segment_reduce": OperatorRow(lambda x, ids, num_segments: [([num_segments], x.dtype)], _of_segments),
     "take": OperatorRow(results.taken, _by_indices),
-    "diff": OperatorRow(results.diff, lambda op, x, dim, n: torch.diff(x, n, dim)),
+    "diff": OperatorRow(results.diff, lambda op, x, dim, n, *ends: torch.diff(x, n, dim, *ends)),
     "isin": OperatorRow(lambda x1, x2, invert: [(x1.shape, torch.bool)]),
     "merge": OperatorRow(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
     "unique_values": OperatorRow(lambda x: [([results.length()], x.dtype)]),
@@ -263,21 +253,19 @@ NAMES = list(_ROWS)
 # --- The operators ----------------------------------------------------------------------------------------
 
 
-def _operator(name: str, function: UserFunction | None) -> Any:  # noqa: PLR0915 - its kernels share all of it
-    row, known = _ROWS[name], name if function is None else f"{name}_{function.digest}"
-    called, how = getattr(arrays, name), schema_of(name, row)
+def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noqa: PLR0915 - kernels share all
+    row, called = _ROWS[name], getattr(arrays, name)
+    how = schema_of(name, row)
     names, defaults = how.names, how.defaults
     tensors = [i for i, each in enumerate(names) if each in TENSORS]
-    comparison = comparison_of(name)
+    functions = {each: fn for each, fn in zip(functions_of(name), given, strict=True) if fn is not None}
     gradient = row.gradient
-    if gradient is not None and function is not None:
-        gradient = partial(gradient, fn=function.fn) if comparison else gradient(function.fn)
 
-    def split(given: list[Any]) -> tuple[list[Any], Any, Any]:
-        """Return arguments, and apart from them the dtype of results and which items count."""
-        last = {each: given[i] for i, each in enumerate(names) if each in LAST}
-        rest = [value for each, value in zip(names, given, strict=True) if each not in LAST]
-        return rest, last.get("dtype"), last.get("where")
+    def split(given: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments, and apart from them what comes last: that is given."""
+        every = [*zip(names, given, strict=True)]
+        last = {each: value for each, value in every if each in LAST and value is not None}
+        return [value for each, value in every if each not in LAST], last
 
     def filled(arguments: Any) -> list[Any]:
         """Return all arguments, including defaults, which the dispatcher leaves out."""
@@ -295,51 +283,47 @@ def _operator(name: str, function: UserFunction | None) -> Any:  # noqa: PLR0915
             given["axis"] = found if several else found[0]
         if given.get("dtype") is not None:
             given["dtype"] = numpy_dtype("dtype", given["dtype"])
-        if function is not None:
-            given |= dict.fromkeys([comparison] if comparison else OPERATORS, function.unchanged())
-        first = [given.pop(each) for each in how.positional]
-        found = called(*first, **{each: value for each, value in given.items() if each not in OPERATORS})
+        given |= {each: fn.unchanged() for each, fn in functions.items()}
+        first = [given.pop(each) for each in how.positional if each in given]
+        found = called(*first, **given)
         return tuple(found) if isinstance(found, tuple) else found
 
     def kernel(*arguments: Any) -> Any:
         return computed(*filled(arguments))
 
     def fake(*arguments: Any) -> Any:
-        given, wanted, _ = split(filled(arguments))
+        given, last = split(filled(arguments))
         shapes = [*row.returns(*given)]
-        if wanted is not None:
-            shapes[-1] = shapes[-1][0], wanted
+        if "dtype" in last:
+            shapes[-1] = shapes[-1][0], last["dtype"]
         made = [given[0].new_empty(tuple(shape), dtype=dtype) for shape, dtype in shapes]
         return made if row.is_list else made[0] if len(made) == 1 else tuple(made)
 
-    def of_recorded(op: Any, arguments: list[Any]) -> Any:
-        given, wanted, where = split(arguments)
-        if wanted is not None:
-            given[0] = given[0].to(wanted)
-        if where is not None:
+    def differentiated(arguments: list[Any]) -> Any:
+        given, last = split(arguments)
+        if not (given[0].is_floating_point() or given[0].is_complex()):
+            return None
+        if "dtype" in last:
+            given[0] = given[0].to(last.pop("dtype"))
+        if "where" in last:
             if row.neutral is None:
                 raise RuntimeError(f"where: the gradient of {name} is known of all items alone")
-            given[0] = torch.where(where, given[0], row.neutral)
-        return gradient(op, *given)
+            given[0] = torch.where(last.pop("where"), given[0], row.neutral)
+        return gradient(op, *given, **last, **{each: fn.fn for each, fn in functions.items()})
 
-    def autograd(op: Any) -> Any:
-        def of_gradients(keys: Any, *arguments: Any) -> Any:
-            given = filled(arguments)
-            is_recorded = records(*(given[i] for i in tensors))
-            if is_recorded and gradient is not None and given[0].dtype.is_floating_point:
-                return of_recorded(op, given)
-            if keys.raw_repr() in PLAIN_KEYS:
-                found = computed(*given)
-            else:
-                with below_autograd():
-                    found = op(*arguments)
-            if is_recorded and any(given[i] is not None and given[i].requires_grad for i in tensors):
-                every = found if isinstance(found, (tuple, list)) else (found,)
-                if any(each.is_floating_point() or each.is_complex() for each in every):
-                    raise RuntimeError(f"{known}: it has no gradient; give it .detach() of what requires one")
-            return found
-
-        return of_gradients
+    def recorded(is_plain: bool, *arguments: Any) -> Any:
+        given = filled(arguments)
+        some = [given[i] for i in tensors]
+        if not records(*some):
+            return None
+        found = None if gradient is None else differentiated(given)
+        if found is None and any(each is not None and each.requires_grad for each in some):
+            with below():
+                found = op(*arguments)
+            every = found if isinstance(found, (tuple, list)) else (found,)
+            if any(each.is_floating_point() or each.is_complex() for each in every):
+                raise RuntimeError(f"{known}: it has no gradient; give it .detach() of what requires one")
+        return found
 
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
         given, dims = filled(arguments), [*in_dims, *[None] * len(names)]
@@ -371,73 +355,71 @@ def _operator(name: str, function: UserFunction | None) -> Any:  # noqa: PLR0915
     if row.cls is not None:
         result = f"({', '.join(['Tensor'] * len(row.cls._fields))})"
     by_dim = vmap_along if "axis" in names else vmap
-    op = operator(known, f"({how.schema}) -> {result}", kernel, fake, autograd, by_dim)
+    op = operator(known, f"({how.schema}) -> {result}", kernel, fake, recorded, by_dim)
     return op
 
 
-_operators: dict[Any, tuple[Any, UserFunction | None]] = {}
+families |= {name: OperatorFamily(partial(_operator, name), functions_of(name)) for name in NAMES}
 
 
-@with_own_builtins
-def operator_of(name: str, fn: Any = None) -> Any:
-    """Return PyTorch's operator for a function and its operator argument."""
-    function = None if fn is None else UserFunction(fn)
-    key = name, None if function is None else function.digest
-    found = _operators.get(key)
-    if found is None:
-        found = _operators.setdefault(key, (_operator(name, function), function))
-    if found[1] is not None:
-        found[1].fn = fn
-    return found[0]
-
-
-@as_it_compiles
-def _name_of(name: str, fn: Any, same: int) -> str:
-    return str(operator_of(name, fn)._schema.name.partition("::")[2])
+def _explained(name: str, given: dict[str, Any]) -> None:
+    """Raise TypeError if what is given for a tensor is none that kernels take: PyTorch says less in more."""
+    for each, x in given.items():
+        if each in TENSORS and x is not None and each != "repeats":
+            if not isinstance(x, torch.Tensor):
+                raise TypeError(f"{each}: expected a tensor, got {type(x).__name__}") from None
+            if x.layout is not torch.strided or x.is_nested or x.is_quantized:
+                kind = "nested" if x.is_nested else "quantized" if x.is_quantized else x.layout
+                raise TypeError(f"{each}: {name} takes dense tensors, got one that is {kind}") from None
 
 
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
-    around, cls = row.around, row.cls
-    default = next((takes[each].default for each in OPERATORS if each in takes), None)
-    has_operator, comparison = default is not None, comparison_of(name)
+    around, cls, shown = row.around, row.cls, signature(name, row)
     _, names, defaults, _ = schema_of(name, row)
     at = names.index("axis") if "axis" in names else len(names)
     default_dim = None if at == len(names) else defaults[at]
-    place = next((i for i, each in enumerate(takes) if each in OPERATORS), 0)
-    plain = None if has_operator else operator_of(name)
-
-    def asked(fn: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return getattr(torch.ops.cupar, _name_of(name, fn, guard(fn))).default
-        return operator_of(name, fn)
+    functions = [each for each in takes if each in FUNCTIONS]
+    place = next((i for i, each in enumerate(takes) if each in FUNCTIONS[:2]), None)
+    default = None if place is None else takes[functions[0]].default
+    known = frozenset(shown.parameters)
+    plain: Any = operator_of(name, *[None for _ in functions]) if place is None else None
 
     def function(*arguments: Any, **named: Any) -> Any:
-        op: Any = plain
-        given = arguments
-        if has_operator:
+        given, op, fns = arguments, plain, []
+        for each in named:
+            if each not in known:
+                raise TypeError(f"{name}() got an unexpected keyword argument {each!r}: it takes {shown}")
+        rest = dict(named)
+        if place is not None:
             if len(arguments) > place:
-                fn = arguments[place]
+                fns.append(arguments[place])
                 arguments = (*arguments[:place], *arguments[place + 1 :])
             elif default is inspect.Parameter.empty:
                 raise TypeError(f"{name}: expected a function as argument {place + 1}, got none")
             else:
-                fn = default
-            op = asked(fn)
-        elif named.get(comparison) is not None:
-            op = asked(named[comparison])
+                fns.append(default)
+        fns += [rest.pop(each, None) for each in functions[len(fns) :]]
+        if place is not None or (fns and fns[-1] is not None):
+            op = asked(name, *fns)
         point = arguments[0] if at < len(names) and arguments else None
         if isinstance(point, torch.Tensor) and not point.ndim:
-            dim = named.get("dim", arguments[at] if len(arguments) > at else default_dim)
+            dim = rest.get("dim", arguments[at] if len(arguments) > at else default_dim)
             if dim is not None:  # as PyTorch has it: a row of one item
                 rows = {k: v.reshape(1) if k == "where" and v is not None else v for k, v in named.items()}
                 found = function(point.reshape(1), *given[1:], **rows)
                 if cls is not None:
                     return cls(*(each.reshape(()) for each in found))
                 return found.reshape(()) if found.shape == (1,) else found
-        named.pop(comparison, None)
-        found = op(*arguments, **named) if around is None else around(op, *arguments, **named)
+        if torch.compiler.is_compiling():
+            found = op(*arguments, **rest) if around is None else around(op, *arguments, **rest)
+        else:
+            try:
+                found = op(*arguments, **rest) if around is None else around(op, *arguments, **rest)
+            except RuntimeError:
+                _explained(name, {**dict(zip(names, arguments, strict=False)), **rest})
+                raise
         return cls(*found) if cls is not None else found
 
     function.__name__ = function.__qualname__ = name
@@ -446,5 +428,5 @@ def function_of(name: str) -> Callable[..., Any]:
     function.__doc__ = (
         f"{said}\n\n    It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
     )
-    function.__signature__ = signature(name, row)  # type: ignore[attr-defined]
+    function.__signature__ = shown  # type: ignore[attr-defined]
     return function

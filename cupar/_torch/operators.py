@@ -6,7 +6,8 @@ call costs a third of what one under `torch.library.custom_op` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,6 @@ PLAIN_KEYS = frozenset(
     for place in ("CPU", "CUDA")
 )
 
-below_autograd = _C._AutoDispatchBelowAutograd
 in_transform = _C._are_functorch_transforms_active
 
 
@@ -45,7 +45,7 @@ def operator(
     schema: str,
     kernel: Callable[..., Any],
     fake: Callable[..., Any],
-    autograd: Callable[..., Any],
+    recorded: Callable[..., Any],
     vmap: Callable[..., Any],
     fused: Callable[..., Any] | None = None,
 ) -> Any:
@@ -56,12 +56,12 @@ def operator(
     name, schema : str
         As in ``"cumsum"`` and ``"(Tensor x, int dim) -> Tensor"``.
     kernel : callable
-        Computes it for tensors on the CPU and on GPUs, which do not require grad.
+        Computes it for tensors on the CPU and on GPUs.
     fake : callable
         Returns empty tensors of the shapes and dtypes of the results.
-    autograd : callable
-        Given the operator, returns its kernel for tensors that may require grad. That takes the dispatcher's
-        keys first, and need not ask again if they are in `PLAIN_KEYS`: there are plain tensors alone.
+    recorded : callable
+        Takes whether tensors are plain, and the arguments; returns a differentiable result, or None if
+        nothing is to be recorded.
     vmap : callable
         As `torch.library.register_vmap` takes it.
     fused : callable, optional
@@ -81,10 +81,26 @@ def operator(
             torch.library.register_fake(full, _shaping(fake), lib=library)
             found = getattr(getattr(torch.ops, NAMESPACE), name).default
             inductor.waits(found, f"torch.ops.{NAMESPACE}.{called}", fused)
-            library.impl(name, autograd(found), "Autograd", with_keyset=True)
+            library.impl(name, _recording(found, kernel, recorded), "Autograd", with_keyset=True)
             torch.library.register_vmap(full, vmap, lib=library)
             _known[name] = found
         return _known[name]
+
+
+def _recording(op: Any, kernel: Callable[..., Any], recorded: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the kernel for tensors that may require grad; plain ones need not ask the dispatcher again."""
+
+    def called(keys: Any, *arguments: Any) -> Any:
+        is_plain = keys.raw_repr() in PLAIN_KEYS
+        found = recorded(is_plain, *arguments)
+        if found is not None:
+            return found
+        if is_plain:
+            return kernel(*arguments)
+        with _C._AutoDispatchBelowAutograd():
+            return op(*arguments)
+
+    return called
 
 
 def _shaping(fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +157,7 @@ class _Below:
         if in_transform():
             # What PyTorch does for its own: the levels below record, too.
             self._inner = [torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True)]
-        self._inner.append(below_autograd())
+        self._inner.append(_C._AutoDispatchBelowAutograd())
         for each in self._inner:
             each.__enter__()
 
@@ -154,36 +170,69 @@ below = _Below
 
 
 def differentiable(
-    name: str, forward: Callable[..., Any], backward: Callable[..., Any], jvp: Callable[..., Any]
+    name: str,
+    kernel: Callable[..., Any],
+    op: Callable[..., Any],
+    kept: Callable[..., Any],
+    backward: Callable[..., Any],
+    jvp: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """Return what applies a differentiable function, for the kernel of an operator for autograd.
+    """Return what applies a differentiable function, for what an operator records.
 
-    The last argument says how, and is kept as `ctx.how`. `jvp` takes what was saved, that, and the tangents.
-    It is `torch.autograd.Function` without what that does in Python before each call: arguments are given by
+    That takes whether tensors are plain and nothing else watches (`is_eager`), how, and the tensors. It is
+    `torch.autograd.Function` without what that does in Python before each call: arguments are given by
     position, and the dispatcher has unwrapped them.
+
+    Parameters
+    ----------
+    name : str
+    kernel, op : callable
+        Take the tensors, and what `how` holds: for plain tensors, and for others.
+    kept : callable
+        Takes the context, where `how` is, the result and the tensors, and returns which are kept.
+    backward : callable
+        Takes the context and the gradients of results, and returns those of the tensors.
+    jvp : callable
+        Takes what is kept, `how` and the tangents.
     """
 
-    def tangent(ctx: Any, *tangents: Any) -> Any:
+    def forward(ctx: Any, is_direct: bool, how: Any, *tensors: Any) -> Any:
+        ctx.is_direct, ctx.how = is_direct, how
+        if is_direct:
+            found = kernel(*tensors, *how)
+            ctx.save_for_backward(*kept(ctx, found, *tensors))
+            return found
+        with below():
+            found = op(*tensors, *how)
+        some = kept(ctx, found, *tensors)
+        ctx.save_for_backward(*some)
+        ctx.save_for_forward(*some)
+        return found
+
+    def gradients(ctx: Any, *slopes: Any) -> Any:
+        return None, None, *backward(ctx, *slopes)
+
+    def tangent(ctx: Any, _: Any, __: Any, *tangents: Any) -> Any:
         saved = ctx.saved_tensors
         if not in_transform():
-            return jvp(saved, ctx.how, *tangents[:-1])
+            return jvp(saved, ctx.how, *tangents)
         # Levels below have tangents of these, and of what is done here; that of this level is `tangents`.
         with forward_ad._set_fwd_grad_enabled(True):
             primals = [
                 each if each is None else forward_ad.unpack_dual(each, level=0).primal for each in saved
             ]
-            return jvp(primals, ctx.how, *tangents[:-1])
+            return jvp(primals, ctx.how, *tangents)
 
     base = torch.autograd.Function
-    parts = {"forward": forward, "backward": backward, "jvp": tangent}
+    parts = {"forward": forward, "backward": gradients, "jvp": tangent}
     cls = type(name, (base,), {key: staticmethod(each) for key, each in parts.items()})
     apply: Callable[..., Any] = super(base, cls).apply
 
-    def applied(*arguments: Any) -> Any:
+    def applied(is_direct: bool, how: Any, *tensors: Any) -> Any:
         if not in_transform():
-            return apply(*arguments)
+            return apply(is_direct, how, *tensors)
         with torch._functorch.autograd_function.enable_single_level_autograd_function():
-            return apply(*arguments)
+            return apply(is_direct, how, *tensors)
 
     return applied
 
@@ -254,7 +303,28 @@ def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def made_for(x: Any, make: Callable[[], Any]) -> Any:
     """Return what factories make for where a tensor is."""
-    return device.using(not x.is_cuda, make)
+    with named("fn"):
+        return device.using(not x.is_cuda, make)
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Have errors say that name of a function that factories have other names for."""
+    try:
+        yield
+    except TypeError as error:
+        first, _, said = str(error).partition(": ")
+        if first not in ("op", "transform_op"):
+            raise
+        raise TypeError(f"{name}: {said}") from None
+
+
+def same_device(**given: Any) -> None:
+    """Raise RuntimeError unless all tensors are on the device of the first."""
+    (first, device), *others = [(name, each.device) for name, each in given.items() if each is not None]
+    for name, other in others:
+        if other != device:
+            raise RuntimeError(f"{name}: expected a tensor on {device}, as `{first}` is, got one on {other}")
 
 
 def batched(info: Any, x: Any, batch_dim: int | None) -> Any:

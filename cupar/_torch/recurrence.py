@@ -15,10 +15,7 @@ from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import inductor, plans
 from .operators import (
-    PLAIN_KEYS,
     batched,
-    below,
-    below_autograd,
     differentiable,
     dimension,
     is_batched,
@@ -29,6 +26,7 @@ from .operators import (
     on_device,
     operator,
     records,
+    same_device,
     stream_of,
 )
 from .templates import template
@@ -46,6 +44,8 @@ def _plan(key: Any, b: Any, layout: AxisLayout, reverse: bool, has_initial: bool
     if found is not None:
         return found
     dtype = numpy_dtype("b", b.dtype)
+    if dtype.kind == "b":
+        raise TypeError("b: expected numbers, got torch.bool")
     within = accumulated(dtype)
 
     def made() -> Any:
@@ -77,7 +77,7 @@ def _call(b: Any, dim: int, reverse: bool, has_initial: bool) -> Any:
 
 
 @on_device
-def _scanned(b: Any, a: Any, initial: Any, dim: int, reverse: bool) -> Any:
+def _scanned(a: Any, b: Any, initial: Any, dim: int, reverse: bool) -> Any:
     a, b = a.contiguous(), b.contiguous()
     h = torch.empty_like(b)
     key = b.dtype, b.shape, dim, reverse, initial is None, b.device
@@ -106,6 +106,7 @@ def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
             f"b: expected the shape and dtype of `a`, {tuple(a.shape)} of {a.dtype}, with a dimension {dim}, "
             f"got {tuple(b.shape)} of {b.dtype}"
         )
+    same_device(a=a, b=b, initial=initial)
     if initial is not None:
         dim %= ndim
         if initial.shape != (*b.shape[:dim], *b.shape[dim + 1 :]) or initial.dtype is not b.dtype:
@@ -114,11 +115,12 @@ def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
 
 def _kernel(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
     _check(a, b, initial, dim)
-    return _scanned(b, a, initial, dim % b.ndim, reverse)
+    return _scanned(a, b, initial, dim % b.ndim, reverse)
 
 
 def _fake(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
     torch._check(a.shape == b.shape, lambda: f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
+    same_device(a=a, b=b, initial=initial)
     return torch.empty_like(b, memory_format=torch.contiguous_format)
 
 
@@ -195,16 +197,12 @@ def _backward_fake(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: b
     return tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in (a, grad))
 
 
-def _backward_autograd(op: Any) -> Any:
-    def kernel(keys: Any, a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
-        if records(a, h, initial, grad):
-            return _backward_composed(a, h, initial, grad, dim, reverse)
-        if keys.raw_repr() in PLAIN_KEYS:
-            return _backward_kernel(a, h, initial, grad, dim, reverse)
-        with below_autograd():
-            return op(a, h, initial, grad, dim, reverse)
-
-    return kernel
+def _backward_recorded(
+    is_plain: bool, a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool
+) -> Any:
+    if records(a, h, initial, grad):
+        return _backward_composed(a, h, initial, grad, dim, reverse)
+    return None
 
 
 def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -217,60 +215,44 @@ def _backward_vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
 # --- The operator -----------------------------------------------------------------------------------------
 
 
-def _forward(ctx: Any, a: Any, b: Any, initial: Any, how: tuple[int, bool, bool]) -> Any:
-    ctx.how = how
-    dim, reverse, is_direct = how
-    if is_direct:
-        h = _scanned(b, a, initial, dim, reverse)
-    else:
-        with below():
-            h = recurrence(a, b, initial, dim, reverse)
-        ctx.save_for_forward(a, h, initial)
-    ctx.save_for_backward(a, h, initial)
-    return h
+def _kept(ctx: Any, h: Any, a: Any, b: Any, initial: Any) -> Any:
+    return a, h, initial
 
 
 def _backward(ctx: Any, grad: Any) -> Any:
     a, h, initial = ctx.saved_tensors
-    dim, reverse, is_direct = ctx.how
-    if is_direct and is_eager() and not torch.is_grad_enabled() and is_plain(grad) and not is_batched(grad):
+    dim, reverse = ctx.how
+    is_direct = ctx.is_direct and is_eager() and not torch.is_grad_enabled()
+    if is_direct and is_plain(grad) and not is_batched(grad):
         da, db = _backward_scanned(grad, a, h, initial, dim, reverse)
     else:
         da, db = recurrence_backward(a, h, initial, grad, dim, reverse)
     dinitial = None
-    if ctx.needs_input_grad[2]:
+    if ctx.needs_input_grad[4]:
         if a.shape[dim]:
             first = a.shape[dim] - 1 if reverse else 0
             dinitial = a.select(dim, first).conj() * db.select(dim, first)
         else:
             dinitial = torch.zeros_like(initial)
-    return da, db, dinitial, None
+    return da, db, dinitial
 
 
 def _jvp(saved: Any, how: Any, da: Any, db: Any, dinitial: Any) -> Any:
-    (a, h, initial), (dim, reverse, _) = saved, how
+    (a, h, initial), (dim, reverse) = saved, how
     x = torch.zeros_like(h) if db is None else db
     if da is not None:
         x = x + da * neighbours(h, dim, reverse, initial)
     return recurrence(a, x, dinitial, dim, reverse)
 
 
-_applied = differentiable("LinearRecurrence", _forward, _backward, _jvp)
-
-
-def _autograd(op: Any) -> Any:
-    def kernel(keys: Any, a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
-        is_plain = keys.raw_repr() in PLAIN_KEYS
-        if is_plain:
-            _check(a, b, initial, dim)
-        if records(a, b, initial):
-            return _applied(a, b, initial, (dim % b.ndim, reverse, is_plain and is_eager()))
-        if is_plain:
-            return _scanned(b, a, initial, dim % b.ndim, reverse)
-        with below_autograd():
-            return op(a, b, initial, dim, reverse)
-
-    return kernel
+def _recorded(
+    is_plain: bool, a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False
+) -> Any:
+    if not records(a, b, initial):
+        return None
+    if is_plain:
+        _check(a, b, initial, dim)
+    return _applied(is_plain and is_eager(), (dim % b.ndim, reverse), a, b, initial)
 
 
 def _vmap(
@@ -284,12 +266,13 @@ def _vmap(
 recurrence = operator(
     "linear_recurrence",
     "(Tensor a, Tensor b, Tensor? initial=None, int dim=-1, bool reverse=False) -> Tensor",
-    *(_kernel, _fake, _autograd, _vmap, inductor.recurrence),
+    *(_kernel, _fake, _recorded, _vmap, inductor.recurrence),
 )
+_applied = differentiable("LinearRecurrence", _scanned, recurrence, _kept, _backward, _jvp)
 recurrence_backward = operator(
     "linear_recurrence_backward",
     "(Tensor a, Tensor h, Tensor? initial, Tensor grad, int dim, bool reverse) -> (Tensor, Tensor)",
-    *(_backward_kernel, _backward_fake, _backward_autograd, _backward_vmap, inductor.gradient),
+    *(_backward_kernel, _backward_fake, _backward_recorded, _backward_vmap, inductor.gradient),
 )
 
 
@@ -351,8 +334,8 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
     if not -ndim <= dim < ndim:
         return _asked(a, b, dim, initial, reverse)  # which raises, unless there are no dimensions
     if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
-        return _applied(a, b, None, (dim % ndim, reverse, True))
-    return _scanned(b, a, None, dim % ndim, reverse)
+        return _applied(True, (dim % ndim, reverse), a, b, None)
+    return _scanned(a, b, None, dim % ndim, reverse)
 
 
 def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:

@@ -75,10 +75,10 @@ def counts(x: Any) -> Results:
     return [([n], x.dtype), ([n], INT64)]
 
 
-def diff(x: Any, dim: int, n: int) -> Results:
+def diff(x: Any, dim: int, n: int, prepend: Any, append: Any) -> Results:
     """Say the result of differences."""
     shape = [*x.shape]
-    shape[dim] -= n
+    shape[dim] += sum([each.shape[dim] for each in (prepend, append) if each is not None]) - n
     return [(shape, x.dtype)]
 
 

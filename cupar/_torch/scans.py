@@ -7,17 +7,13 @@ from typing import Any
 
 import torch
 
-from .._base import fork
 from .._base.data import Recent
 from .._functions.values import accumulated, cast, casting
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import partials, plans, tracing
 from .operators import (
-    PLAIN_KEYS,
     batched,
-    below,
-    below_autograd,
     differentiable,
     dimension,
     is_eager,
@@ -28,10 +24,11 @@ from .operators import (
     records,
     stream_of,
 )
+from .partials import partials_of
 from .recurrence import linear_recurrence, neighbours, recurrence
 from .templates import template
 from .tracing import TracedNumber, UntraceableError
-from .user_functions import UserFunction, as_it_compiles, digest_of, guard, with_own_builtins
+from .user_functions import OperatorFamily, UserFunction, as_it_compiles, asked, families
 
 # --- Pairs of recurrences ---------------------------------------------------------------------------------
 
@@ -59,7 +56,7 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
     """Return the partial derivatives of ``y[t] = f(y[t - 1], x[t])``, where ``y[0] = x[0]``."""
     length = x.shape[dim]
     first = x.narrow(dim, length - 1 if reverse else 0, 1)
-    of_left, of_right = of_partials(neighbours(y, dim, reverse, first.squeeze(dim)), x)
+    of_left, of_right = of_partials([neighbours(y, dim, reverse, first.squeeze(dim)), x])
     one = torch.ones_like(first)
     rest = of_right.narrow(dim, 0 if reverse else 1, length - 1)
     return of_left, torch.cat([rest, one] if reverse else [one, rest], dim)
@@ -106,93 +103,46 @@ def _kernel(function: UserFunction) -> Any:
     return lambda x, dim, reverse: scanned(x.detach(), dim, reverse)
 
 
-def _operator(function: UserFunction, known: partials.Partials, is_given: bool) -> Any:
+def _operator(name: str, function: UserFunction, derivative: UserFunction | None) -> Any:
     """Return the operator of a function, registered when it is first asked for."""
-    kernel = _kernel(function)
-    name = f"scan_{function.digest}" + (f"_{known.digest}" if is_given else "")
+    kernel, known = _kernel(function), partials_of(function, derivative, 2)
 
     def fake(x: Any, dim: int, reverse: bool) -> Any:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
 
-    def forward(ctx: Any, x: Any, how: Any) -> Any:
-        ctx.how = how
-        dim, reverse, is_direct = how
-        if is_direct:
-            y = kernel(x, dim, reverse)
-        else:
-            with below():
-                y = op(x, dim, reverse)
-            ctx.save_for_forward(x, y)
-        ctx.save_for_backward(x, y)
-        return y
-
     def backward(ctx: Any, grad: Any) -> Any:
-        (x, y), (dim, reverse, _) = ctx.saved_tensors, ctx.how
+        (x, y), (dim, reverse) = ctx.saved_tensors, ctx.how
         if x.shape[dim] == 0:
-            return torch.zeros_like(x), None
+            return (torch.zeros_like(x),)
         of_left, of_right = _slopes(of_partials, x, y, dim, reverse)
         # g[t] = dy[t] + dl[t + 1] g[t + 1], and dx[t] = dr[t] g[t]
         g = recurrence(neighbours(of_left, dim, not reverse).conj(), grad, None, dim, not reverse)
-        return of_right.conj() * g, None
+        return (of_right.conj() * g,)
 
     def jvp(saved: Any, how: Any, dx: Any) -> Any:
-        (x, y), (dim, reverse, _) = saved, how
+        (x, y), (dim, reverse) = saved, how
         if x.shape[dim] == 0:
             return torch.zeros_like(x)
         of_left, of_right = _slopes(of_partials, x, y, dim, reverse)
         return recurrence(of_left, of_right * dx, None, dim, reverse)
 
-    applied = differentiable(f"Scan{function.digest}", forward, backward, jvp)
-
-    def autograd(op: Any) -> Any:
-        def of_gradients(keys: Any, x: Any, dim: int, reverse: bool) -> Any:
-            is_direct = keys.raw_repr() in PLAIN_KEYS
-            if records(x) and (x.is_floating_point() or x.is_complex()):
-                if known.refused:
-                    raise TypeError(known.refused)
-                return applied(x, (dim, reverse, is_direct and is_eager()))
-            if is_direct:
-                return kernel(x, dim, reverse)
-            with below_autograd():
-                return op(x, dim, reverse)
-
-        return of_gradients
+    def recorded(is_plain: bool, x: Any, dim: int, reverse: bool) -> Any:
+        if not (records(x) and (x.is_floating_point() or x.is_complex())):
+            return None
+        if known.refused:
+            raise TypeError(known.refused)
+        return applied(is_plain and is_eager(), (dim, reverse), x)
 
     def vmap(info: Any, in_dims: Any, x: Any, dim: int, reverse: bool) -> Any:
         return op(batched(info, x, in_dims[0]), dim + 1, reverse), 0
 
-    of_partials = None if known.refused else partials.operator_of(known)
-    op = operator(name, "(Tensor x, int dim, bool reverse) -> Tensor", kernel, fake, autograd, vmap)
+    of_partials = None if known.refused else partials.operator_of(known, 2)
+    op = operator(name, "(Tensor x, int dim, bool reverse) -> Tensor", kernel, fake, recorded, vmap)
+    applied = differentiable(name, kernel, op, lambda ctx, y, x: (x, y), backward, jvp)
     return op
 
 
-_operators: dict[Any, Any] = {}  # as long as the process: they are registered
-_lock = fork.Lock()
-
-
-@with_own_builtins
-def operator_of(fn: Any, derivative: Any) -> Any:
-    """Return the operator of a function as it is now."""
-    key = digest_of(fn), None if derivative is None else digest_of(derivative)
-    found = _operators.get(key)
-    if found is None:
-        with _lock:
-            if key not in _operators:
-                function, known = UserFunction(fn), partials.partials_of(fn, derivative)
-                made = _operator(function, known, derivative is not None)
-                _operators[key] = made, function, known.of_numbers
-            found = _operators[key]
-    op, function, slopes = found
-    function.fn = fn
-    if isinstance(slopes, UserFunction):
-        slopes.fn = derivative
-    return op
-
-
-@as_it_compiles
-def _name_of(fn: Any, derivative: Any, same: int) -> str:
-    """Return the name of the operator, by which graphs find it."""
-    return str(operator_of(fn, derivative)._schema.name.partition("::")[2])
+families["scan"] = OperatorFamily(_operator, ("fn", "derivative"))
 
 
 @as_it_compiles
@@ -268,10 +218,7 @@ def scan(
         return linear_recurrence(a, torch.cat(edges, dim), dim=dim, reverse=reverse), h
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a tensor, got {type(x).__name__}")
-    if torch.compiler.is_compiling():
-        op = getattr(torch.ops.cupar, _name_of(fn, derivative, guard(fn))).default
-    else:
-        op = operator_of(fn, derivative)
+    op = asked("scan", fn, derivative)
     dim = dimension("dim", dim, x.ndim)
     if not x.ndim:  # as PyTorch has it: a row of one item
         return op(x.unsqueeze(0), dim, bool(reverse)).squeeze(0)

@@ -14,7 +14,7 @@ class OperatorRow(NamedTuple):
     """Properties of a function beside its signature."""
 
     returns: Callable[..., Results]  # given its arguments
-    gradient: Any = None  # or what makes one of the function of numbers that it is given
+    gradient: Any = None  # takes the operator and its arguments, functions and `init` by name; None if none
     several: bool = False  # whether `dim` may be several
     cls: Any = None  # of what it returns, if that is a tuple with names
     is_list: bool = False  # whether the number of results depends on its arguments
@@ -23,10 +23,10 @@ class OperatorRow(NamedTuple):
     around: Any = None  # takes the operator, or what calls it, and the arguments of the function
 
 
-TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices", "flags", "keys", "repeats", "weights", "where")
-OPERATORS = ("op", "predicate")
-COMPARISONS = ("less", "equal")  # operators by name, that most calls have not
-LAST = ("dtype", "where")  # as PyTorch has them, behind `dim` and `keepdims`
+_MAY_LACK = ("weights", "where", "sorter", "prepend", "append")
+TENSORS = ("x", "ids", "a", "b", "x1", "x2", "indices", "flags", "keys", "repeats", *_MAY_LACK)
+FUNCTIONS = ("op", "predicate", "less", "equal")  # of which the last two are given by name
+LAST = ("dtype", "where", "init")  # as PyTorch has them, behind `dim` and `keepdims`
 _TYPES = {
     **dict.fromkeys(TENSORS, "Tensor"),
     **dict.fromkeys(
@@ -35,8 +35,8 @@ _TYPES = {
     **dict.fromkeys(("k", "n", "bins"), "int"),
     **dict.fromkeys(("num_segments", "minlength"), "SymInt"),
     **dict.fromkeys(("side", "method"), "str"),
-    "weights": "Tensor?",
-    "where": "Tensor?",
+    **dict.fromkeys(_MAY_LACK, "Tensor?"),
+    "init": "Scalar?",
     "dtype": "ScalarType?",
     "q": "float[]",
 }
@@ -80,10 +80,10 @@ def _parameters(name: str) -> list[inspect.Parameter]:
     return sorted(found, key=lambda each: each.name in LAST)
 
 
-def comparison_of(name: str) -> str:
-    """Return the parameter of a comparison that a function has beside no other operator; or nothing."""
+def functions_of(name: str) -> tuple[str, ...]:
+    """Return the parameters of a function that are functions."""
     known = inspect.signature(getattr(arrays, name)).parameters
-    return next((each for each in COMPARISONS if each in known and not {*OPERATORS} & {*known}), "")
+    return tuple([each for each in FUNCTIONS if each in known])
 
 
 def signature(name: str, row: OperatorRow) -> inspect.Signature:
@@ -92,14 +92,13 @@ def signature(name: str, row: OperatorRow) -> inspect.Signature:
     Operators take all arguments by position, too, as PyTorch's own do.
     """
     positional, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    comparison = comparison_of(name)
     taken = [
         each.replace(
             name="dim" if each.name == "axis" else each.name,
             annotation=each.empty,
-            kind=by_name if each.name == comparison else min(each.kind, positional),
+            kind=by_name if each.name in FUNCTIONS[2:] else min(each.kind, positional),
         )
         for each in _parameters(name)
-        if each.name in {*_TYPES, *row.types, *OPERATORS, comparison, "axis"}
+        if each.name in {*_TYPES, *row.types, *FUNCTIONS, "axis"}
     ]
     return inspect.Signature(sorted(taken, key=lambda each: each.kind))

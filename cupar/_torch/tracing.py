@@ -264,9 +264,7 @@ def trace(op: Any, *arguments: Any) -> Any:
     op : callable or OpKind
     *arguments : TracedNumber or tuple of TracedNumber
     """
-    function = within(op)
-    if isinstance(function, FunctionType):
-        function = recording(function)
+    function = _replaced(within(op), {})
     left = _MOST_PATHS
 
     def called(prefix: list[bool]) -> Any:
@@ -353,12 +351,16 @@ def _rule(kind: str, y: Any, values: list[Any], slopes: list[Any]) -> TracedNumb
 _FUNCTION = """
 def function({arguments}):
     {lines}
-    return ({results},)
+    return {results}
 """
 
 
 def function_of(
-    expressions: Sequence[Expression], arguments: Sequence[str], names: dict[str, Any], where: str
+    expressions: Sequence[Expression],
+    arguments: Sequence[str],
+    names: dict[str, Any],
+    where: str,
+    is_tuple: bool = True,
 ) -> Any:
     """Return a function that computes expressions, each part once.
 
@@ -370,6 +372,8 @@ def function_of(
         What `exp` and others are in it.
     where : str
         How ``where`` is written, of ``{c}``, ``{x}`` and ``{y}``.
+    is_tuple : bool, optional
+        Whether it returns a tuple, or the only one.
     """
     lines: list[str] = []
     texts: dict[Expression, str] = {}
@@ -395,6 +399,7 @@ def function_of(
         return texts[expression]
 
     results = ", ".join([text(each) for each in expressions])
+    results = f"({results},)" if is_tuple else results
     given = {"arguments": ", ".join(arguments), "lines": lines, "results": results}
     return define("derivative", "function", _FUNCTION, {"inf": math.inf, **names}, **given)
 

@@ -10,17 +10,13 @@ import numpy as np
 import torch
 
 from .. import arrays
-from .._base import fork
 from .._base.data import Recent
 from .._functions import operators as own
 from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
-from . import tracing
 from .operators import (
-    PLAIN_KEYS,
-    below,
-    below_autograd,
     differentiable,
+    is_eager,
     made_for,
     numpy_dtype,
     on_device,
@@ -28,45 +24,15 @@ from .operators import (
     records,
     torch_dtype,
 )
-from .partials import IN_TENSORS, SELECT_TENSORS
-from .tracing import TracedNumber, UntraceableError
-from .user_functions import UserFunction, as_it_compiles, digest_of, guard, with_own_builtins
+from .partials import operator_of, partials_of
+from .user_functions import OperatorFamily, UserFunction, asked, families, with_own_builtins
 
 _MOST = 6  # tensors
-_A_TUPLE = "fn: expected a function that returns a number, got one that returns a tuple"
 
 
-class _Slopes:
-    """The partial derivatives of a function of some numbers, or the reason why it has none."""
-
-    def __init__(self, fn: Any, derivative: Any, number: int) -> None:
-        names = [f"x{i}" for i in range(number)]
-        arguments: list[Any] = [TracedNumber(("argument", each)) for each in names]
-        self.refused = ""
-        self.of_tensors: Any = None
-        try:
-            if derivative is None:
-                value: Any = tracing.trace(fn, *arguments)
-                if isinstance(value[0], tuple):
-                    raise TypeError(_A_TUPLE)
-                traced = tuple(tracing.derivative(value, each) for each in names)
-            else:
-                traced = tracing.trace(derivative, *arguments)
-                if number == 1 and isinstance(traced[0], str):
-                    traced = (traced,)
-            if len(traced) != number or not isinstance(traced[0], tuple):
-                raise TypeError(f"derivative: expected a function that returns {number} partial derivatives")
-            self.of_tensors = tracing.function_of(traced, names, IN_TENSORS, SELECT_TENSORS)
-        except UntraceableError as error:
-            name = "fn" if derivative is None else "derivative"
-            self.refused = (
-                f"{name}: it {error}, of which no derivative is known; pass derivative=, a function of the "
-                "same numbers that returns all partial derivatives by arithmetic, exp, log, sqrt and the like"
-            )
-
-
-def _operator(function: UserFunction, slopes: _Slopes, known: str) -> Any:  # noqa: PLR0915 - as in functions.py
-    """Return the operator of a function, registered when it is first asked for."""
+def _operator(known: str, function: UserFunction, derivative: UserFunction | None, number: int) -> Any:  # noqa: PLR0915
+    """Return the operator of a function of some numbers, registered when it is first asked for."""
+    partials = partials_of(function, derivative, number)
     dtypes: Recent[Any, Any] = Recent(64)
 
     @with_own_builtins
@@ -85,7 +51,7 @@ def _operator(function: UserFunction, slopes: _Slopes, known: str) -> Any:  # no
 
             dtype = made_for(xs[0], made)
             if dtype.names is not None:
-                raise TypeError(_A_TUPLE)
+                raise TypeError("fn: expected a function that returns a number, got one that returns a tuple")
             found, own_dtype = torch_dtype(dtype), functools.reduce(torch.promote_types, given)
             if found.is_floating_point and own_dtype.is_floating_point:
                 found = own_dtype
@@ -107,43 +73,38 @@ def _operator(function: UserFunction, slopes: _Slopes, known: str) -> Any:  # no
         shape = torch.broadcast_shapes(*(each.shape for each in xs))
         return xs[0].new_empty(shape, dtype=result(xs) if dtype is None else dtype)
 
-    def forward(ctx: Any, *given: Any) -> Any:
-        *xs, ctx.how = given
-        with below():
-            y = op(xs, ctx.how)
-        ctx.save_for_backward(*xs)
-        ctx.save_for_forward(*xs)
-        return y
+    def slopes(xs: Sequence[Any]) -> Any:
+        """Return the partial derivatives; of a function that is not traced by a kernel."""
+        if partials.of_tensors is not None:
+            return partials.of_tensors(*xs)
+        dtype = functools.reduce(torch.promote_types, (each.dtype for each in xs))
+        return of_partials([each.to(dtype) for each in torch.broadcast_tensors(*xs)])
 
     def backward(ctx: Any, grad: Any) -> Any:
         xs = ctx.saved_tensors
-        found = [None] * (len(xs) + 1)  # type: list[Any]
-        for i, (x, slope) in enumerate(zip(xs, slopes.of_tensors(*xs), strict=True)):
-            if ctx.needs_input_grad[i]:
+        found: list[Any] = [None] * len(xs)
+        for i, (x, slope) in enumerate(zip(xs, slopes(xs), strict=True)):
+            if ctx.needs_input_grad[2 + i]:
                 slope = slope.conj() if isinstance(slope, torch.Tensor) else slope
-                found[i] = (grad * slope).sum_to_size(x.shape).to(x.dtype)
+                of_x = (grad * slope).sum_to_size(x.shape)
+                found[i] = (of_x if x.is_complex() or not of_x.is_complex() else of_x.real).to(x.dtype)
         return tuple(found)
 
-    def jvp(xs: Any, dtype: Any, *tangents: Any) -> Any:
-        each = zip(tangents, slopes.of_tensors(*xs), strict=True)
+    def jvp(xs: Any, how: Any, *tangents: Any) -> Any:
+        each, (dtype,) = zip(tangents, slopes(xs), strict=True), how
         total: Any = sum(tangent * slope for tangent, slope in each if tangent is not None)
         shape = torch.broadcast_shapes(*(x.shape for x in xs))
         return total.to(result(xs) if dtype is None else dtype).expand(shape)
 
-    applied = differentiable(f"Transform{function.digest}", forward, backward, jvp)
-
-    def autograd(op: Any) -> Any:
-        def of_gradients(keys: Any, xs: Sequence[Any], dtype: Any = None) -> Any:
-            if records(*xs) and (result(xs) if dtype is None else dtype).is_floating_point:
-                if slopes.refused:
-                    raise TypeError(slopes.refused)
-                return applied(*xs, dtype)
-            if keys.raw_repr() in PLAIN_KEYS:
-                return kernel(xs, dtype)
-            with below_autograd():
-                return op(xs, dtype)
-
-        return of_gradients
+    def recorded(is_plain: bool, xs: Sequence[Any], dtype: Any = None) -> Any:
+        if not records(*xs):
+            return None
+        wanted = result(xs) if dtype is None else dtype
+        if not (wanted.is_floating_point or wanted.is_complex):
+            return None
+        if partials.refused:
+            raise TypeError(partials.refused)
+        return applied(is_plain and is_eager(), (dtype,), *xs)
 
     def vmap(info: Any, in_dims: Any, xs: Sequence[Any], dtype: Any = None) -> Any:
         dims = in_dims[0]
@@ -156,33 +117,16 @@ def _operator(function: UserFunction, slopes: _Slopes, known: str) -> Any:  # no
             given.append(x)
         return op(given, dtype), 0
 
-    op = operator(known, "(Tensor[] xs, ScalarType? dtype=None) -> Tensor", kernel, fake, autograd, vmap)
+    def flat(called: Any) -> Any:
+        return lambda *given: called(given[:-1], given[-1])
+
+    op = operator(known, "(Tensor[] xs, ScalarType? dtype=None) -> Tensor", kernel, fake, recorded, vmap)
+    applied = differentiable(known, flat(kernel), flat(op), lambda ctx, y, *xs: xs, backward, jvp)
+    of_partials: Any = None if partials.refused or partials.of_tensors else operator_of(partials, number)
     return op
 
 
-_operators: dict[Any, Any] = {}  # as long as the process: they are registered
-_lock = fork.Lock()
-
-
-@with_own_builtins
-def operator_of(fn: Any, derivative: Any, number: int) -> Any:
-    """Return the operator of a function of some numbers as it is now."""
-    key = digest_of(fn), None if derivative is None else digest_of(derivative), number
-    found = _operators.get(key)
-    if found is None:
-        with _lock:
-            if key not in _operators:
-                function, slopes = UserFunction(fn), _Slopes(fn, derivative, number)
-                known = "_".join(["transform", *(str(each) for each in key if each is not None)])
-                _operators[key] = _operator(function, slopes, known), function
-            found = _operators[key]
-    found[1].fn = fn
-    return found[0]
-
-
-@as_it_compiles
-def _name_of(fn: Any, derivative: Any, number: int, same: int) -> str:
-    return str(operator_of(fn, derivative, number)._schema.name.partition("::")[2])
+families["transform"] = OperatorFamily(_operator, ("fn", "derivative", ""))
 
 
 def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: Any = None) -> Any:
@@ -226,8 +170,4 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     for i, each in enumerate(xs):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"xs[{i}]: expected a tensor, got {type(each).__name__}: `fn` may read a number")
-    if torch.compiler.is_compiling():
-        op = getattr(torch.ops.cupar, _name_of(fn, derivative, len(xs), guard(fn))).default
-    else:
-        op = operator_of(fn, derivative, len(xs))
-    return op([*xs], dtype)
+    return asked("transform", fn, derivative, len(xs))([*xs], dtype)

@@ -7,11 +7,12 @@ import functools
 import math
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from .._base import fork
 from .._fingerprint import bytecode, walk
 from ..operators import OpKind
 
@@ -45,30 +46,36 @@ def with_own_builtins(function: Callable[..., T]) -> Callable[..., T]:
     return called
 
 
-def digest_of(function: Any) -> str:
-    """Return what names a function; TypeError if it reads arrays."""
+_ALONE = "expected a function of numbers alone, got one that reads"
+
+
+def digest_of(function: Any, name: str = "fn") -> str:
+    """Return what names a function; TypeError, which begins with `name`, if it is none, or reads arrays."""
     if isinstance(function, OpKind):
         return f"kind{int(function)}"
     if not callable(function):
-        raise TypeError(f"fn: expected a function, an OpKind or a ufunc, got {function!r}")
-    found = walk.fingerprint(function)
+        raise TypeError(f"{name}: expected a function, an OpKind or a ufunc, got {function!r}")
+    try:
+        found = walk.fingerprint(function)
+    except TypeError as error:
+        where, _, said = str(error).partition(": ")
+        if not said.startswith("expected a device array"):
+            raise
+        raise TypeError(f"{name}: {_ALONE} a tensor, {where}") from None
     if found.captures:
-        raise TypeError(
-            "fn: expected a function of numbers alone, got one that reads the array "
-            f"{found.captures[0].name!r}"
-        )
+        raise TypeError(f"{name}: {_ALONE} the array {found.captures[0].name!r}")
     return found.digest.hex()[:16]
 
 
 class UserFunction:
     """The function of an operator: the last one given, which may have changed since."""
 
-    def __init__(self, fn: Any, name: str = "fn") -> None:
-        self.name, self.fn, self.digest = name, fn, digest_of(fn)
+    def __init__(self, fn: Any, digest: str, name: str) -> None:
+        self.fn, self.digest, self.name = fn, digest, name
 
     def unchanged(self) -> Any:
         """Return the function; RuntimeError if it is no longer that of the operator."""
-        if digest_of(self.fn) != self.digest:
+        if digest_of(self.fn, self.name) != self.digest:
             raise RuntimeError(
                 f"{self.name}: what it reads has changed since this was compiled, and its operator is not "
                 "built for such a tensor; call it again with the function"
@@ -76,9 +83,77 @@ class UserFunction:
         return self.fn
 
 
+# --- One operator for each function -----------------------------------------------------------------------
+
 # In traced code, torch.compile calls these functions when it compiles, and guards their arguments.
 as_it_compiles: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.compiler.assume_constant_result
 
+
+class OperatorFamily(NamedTuple):
+    """Operators that are alike but for the functions that they are given.
+
+    Attributes
+    ----------
+    make : callable
+        Takes an operator's name and what `operator_of` was given, functions as `UserFunction`; returns it.
+    names : tuple of str
+        What errors call the functions; nothing is the name of a number.
+    """
+
+    make: Callable[..., Any]
+    names: tuple[str, ...]
+
+
+families: dict[str, OperatorFamily] = {}
+_made: dict[Any, tuple[Any, list[Any]]] = {}  # as long as the process: they are registered
+_lock = fork.Lock()
+
+
+@with_own_builtins
+def operator_of(family: str, *given: Any) -> Any:
+    """Return the operator of a family for functions as they are now, and for whatever numbers there are."""
+    make, names = families[family]
+    given += (None,) * (len(names) - len(given))
+    key = (family, *map(_key, given, names))
+    found = _made.get(key)
+    if found is None:
+        with _lock:
+            if key not in _made:
+                functions = [
+                    UserFunction(fn, digest, name) if isinstance(digest, str) else fn
+                    for fn, digest, name in zip(given, key[1:], names, strict=True)
+                ]
+                known = "_".join(str(each) for each in key if each is not None)
+                _made[key] = make(known, *functions), functions
+            found = _made[key]
+    for function, fn in zip(found[1], given, strict=True):
+        if type(function) is UserFunction:
+            function.fn = fn
+    return found[0]
+
+
+def _key(given: Any, name: str) -> Any:
+    return given if given is None or not name else digest_of(given, name)
+
+
+@as_it_compiles
+def _name_of(family: str, same: int, *given: Any) -> str:
+    """Return the name of an operator, by which graphs find it."""
+    return str(operator_of(family, *given)._schema.name.partition("::")[2])
+
+
+def asked(family: str, *given: Any) -> Any:
+    """Return the operator of a family for functions, which compiled code guards."""
+    if not torch.compiler.is_compiling():
+        return operator_of(family, *given)
+    same = 0
+    for each in given:
+        if each is not None and type(each) is not int:
+            same += guard(each)
+    return getattr(torch.ops.cupar, _name_of(family, same, *given)).default
+
+
+# --- Guards -----------------------------------------------------------------------------------------------
 
 Steps = tuple[tuple[str, Any], ...]
 

@@ -22,6 +22,10 @@ def larger(a, b):
     return a if abs(a) > abs(b) else b
 
 
+def odd(a, b):
+    return a % 2 == b % 2
+
+
 def positive(a):
     return a > 0
 
@@ -37,7 +41,7 @@ CALLS = [
     ("max", (X,), {"dim": 0, "keepdims": True}),
     ("max", (X,), {}),
     ("minmax", (X,), {"dim": 1}),
-    ("reduce", (X, larger), {"dim": 1}),
+    ("reduce", (X, larger), {"dim": 1, "init": -6.0}),
     ("any", (X > 8,), {"dim": 1}),
     ("all", (X > -9,), {}),
     ("count_nonzero", (WORDS,), {}),
@@ -53,10 +57,10 @@ CALLS = [
     ("top_k", (X, 5), {"dim": None, "largest": False}),
     ("searchsorted", (SORTED, X), {"side": "right"}),
     ("segment_reduce", (X[:, 0], torch.tensor([1, 0, 1]), cupar.OpKind.PLUS, 3), {}),
-    ("segment_reduce", (X[0], torch.tensor([2, 5, 0, -1]), cupar.OpKind.MULTIPLIES, 3), {}),
+    ("segment_reduce", (X[0], torch.tensor([2, 5, 0, -1]), larger, 3), {"init": 0.5}),
     ("take", (X, torch.tensor([2, 0])), {"dim": 1}),
     ("take", (X, torch.tensor([[-1, 0], [-3, 2]])), {"dim": 0}),
-    ("diff", (X,), {"n": 2}),
+    ("diff", (X,), {"n": 2, "prepend": X[:, :1] * 2, "append": X}),
     ("isin", (WORDS, torch.tensor([1, 7])), {"invert": True}),
     ("merge", (SORTED, SORTED + 0.5), {}),
     ("unique_values", (WORDS,), {}),
@@ -82,7 +86,7 @@ CALLS = [
     ("histogram", (X,), {"bins": 3}),
     ("histogram", (WORDS,), {"bins": 2, "range": [0.0, 3.0], "density": True}),
     ("run_length_encode", (WORDS,), {}),
-    ("reduce_by_key", (WORDS, X.ravel()[:5], larger), {}),
+    ("reduce_by_key", (WORDS, X.ravel()[:5], larger), {"equal": odd, "init": 4.0}),
     ("unique_inverse", (WORDS,), {}),
     ("unique_all", (X,), {}),
     ("union1d", (WORDS, WORDS + 2), {}),
@@ -94,7 +98,7 @@ WITH_GRADIENTS = [
     for each in CALLS
     if functions._ROWS[each[0]].gradient
     and each[1][0].is_floating_point()
-    and not any(given is cupar.OpKind.MULTIPLIES for given in each[1])
+    and not (each[0] == "segment_reduce" and larger in each[1])
 ]
 
 
@@ -116,10 +120,11 @@ def test_what_arrays_do(call):
     assert type(found) is type(expected) or isinstance(found, torch.Tensor)
     for one, other in zip(tuples(found), tuples(expected), strict=True):
         assert torch.equal(one, other) and one.dtype == other.dtype
-    fn = next((each for each in given if callable(each) or isinstance(each, cupar.OpKind)), None)
-    op = functions.operator_of(called, fn)
-    rest = tuple(each for each in given if each is not fn)
-    torch.library.opcheck(op, rest, named, test_utils=("test_schema", "test_faketensor"))
+    fns = [each for each in given if callable(each) or isinstance(each, cupar.OpKind)]
+    op = functions.operator_of(called, *fns, *[named[each] for each in ("less", "equal") if each in named])
+    rest = tuple(each for each in given if not any(each is fn for fn in fns))
+    options = {k: v for k, v in named.items() if k not in ("less", "equal")}
+    torch.library.opcheck(op, rest, options, test_utils=("test_schema", "test_faketensor"))
 
 
 @pytest.mark.parametrize("call", WITH_GRADIENTS, ids=name)
@@ -250,6 +255,34 @@ def test_names():
         ct.gone
     with pytest.raises(TypeError, match="copy_if: expected a function as argument 2, got none"):
         ct.copy_if(X)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (
+            lambda: ct.sum(X, axis=1),
+            TypeError,
+            r"sum\(\) got an unexpected keyword argument 'axis': it takes \(x,",
+        ),
+        (lambda: ct.sort([1.0]), TypeError, "x: expected a tensor, got list"),
+        (
+            lambda: ct.sum(X.to_sparse()),
+            TypeError,
+            "x: sum takes dense tensors, got one that is torch.sparse_coo",
+        ),
+        (
+            lambda: ct.sum(X, dim=1, where=X[0] > 0),
+            ValueError,
+            "where: expected an array of bool of the shape",
+        ),
+        (lambda: ct.reduce_by_key(WORDS, X[0], equal=1), TypeError, "equal: expected a function"),
+    ],
+)
+def test_what_they_refuse(call, error, said):
+    with pytest.raises(error, match=said) as caught:
+        call()
+    assert len(str(caught.value).splitlines()) < 20
 
 
 def test_help():

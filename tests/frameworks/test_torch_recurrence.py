@@ -250,6 +250,14 @@ def test_errors():
             ct.linear_recurrence(a, a, initial=wrong)
     with pytest.raises(TypeError, match=r"initial: expected what torch.int64 holds, .* got torch.float32"):
         ct.linear_recurrence(a.long(), a.long(), initial=0.5)
+    with pytest.raises(TypeError, match="b: expected numbers, got torch.bool"):
+        ct.linear_recurrence(a > 0, a > 0)
+    elsewhere = torch.empty(2, 3, dtype=F64, device="meta")
+    for wrong in ((a, elsewhere), (elsewhere, a)):
+        with pytest.raises(RuntimeError, match="b: expected a tensor on .*, as `a` is, got one on "):
+            ct.linear_recurrence(*wrong)
+    with pytest.raises(RuntimeError, match="initial: expected a tensor on cpu, .* got one on meta"):
+        ct.linear_recurrence(a, a, initial=elsewhere[:, 0])
     with pytest.raises(TypeError, match="dim: expected an integer, got NoneType"):
         ct.linear_recurrence(a, a, dim=None, initial=1.0)
     for wrong in (

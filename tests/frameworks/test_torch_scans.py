@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import cupar  # noqa: E402
 from cupar import torch as ct  # noqa: E402
-from cupar._torch import scans, tracing  # noqa: E402
+from cupar._torch import tracing, user_functions  # noqa: E402
 
 F64 = torch.float64
 
@@ -87,7 +87,7 @@ def test_two_bytes_and_integers():
 
 def test_opcheck_and_compiled():
     x = drawn(2, 4)
-    torch.library.opcheck(scans.operator_of(logaddexp, None), (x, 1, False))
+    torch.library.opcheck(user_functions.operator_of("scan", logaddexp), (x, 1, False))
 
     def function(x):
         return ct.scan(x.sin(), logaddexp, dim=1).cos()
@@ -181,7 +181,7 @@ def test_derivatives_that_are_given():
     torch.testing.assert_close(grad, x.grad)
     with pytest.raises(RuntimeError, match="derivative: its own derivative is asked for"):
         torch.autograd.grad(opaque.sum(), x, create_graph=True)
-    with pytest.raises(TypeError, match="derivative: expected a function that returns the two partial"):
+    with pytest.raises(TypeError, match="derivative: expected a function that returns 2 partial"):
         ct.scan(x, remainder, dim=0, derivative=lambda a, b: 1.0)
 
 
@@ -245,6 +245,17 @@ def test_errors():
         ct.scan(torch.ones(3), "max", dim=0)
     with pytest.raises(IndexError, match="dim: expected from -1 to 0"):
         ct.scan(drawn(3), operator.add, dim=1)
+    with pytest.raises(TypeError, match="fn: operator .* takes 3 positional arguments, this algorithm gives"):
+        ct.scan(torch.ones(3), lambda a, b, c: a, dim=0)
+    with pytest.raises(
+        TypeError, match="fn: expected a function that returns a number, got one that returns"
+    ):
+        ct.scan(torch.ones(3), lambda a, b: (a, b), dim=0)
+    x = torch.ones(3)
+    with pytest.raises(TypeError, match="fn: expected a function of numbers alone, got one that reads"):
+        ct.scan(x, lambda a, b: a + b * x[0], dim=0)
+    with pytest.raises(TypeError, match="derivative: expected a function, an OpKind or a ufunc, got 1"):
+        ct.scan(x, operator.add, dim=0, derivative=1)
 
 
 WEIGHTS = (2.0, 1.0)

@@ -58,6 +58,20 @@ def test_gradients():
         ct.transform(wrapped, x)
     found = ct.transform(wrapped, x, derivative=lambda a: 1.0)
     assert torch.autograd.grad(found.sum(), x)[0].eq(1).all()
+    # A derivative that is not traced is compiled; a function of `math` is what its name says.
+    opaque = ct.transform(lambda a, b: a * b, x, x, derivative=lambda a, b: (math.floor(2.5 + b * 0), b - b))
+    assert torch.autograd.grad(opaque.sum(), x)[0].eq(2).all()
+    single = ct.transform(wrapped, x, derivative=lambda a: math.floor(1.5 + a * 0))
+    assert torch.autograd.grad(single.sum(), x)[0].eq(1).all()
+    torch.testing.assert_close(torch.autograd.grad(ct.transform(math.sin, x).sum(), x)[0], X.cos())
+    z = (X + 1j * X.flip(1)).requires_grad_()
+    found = ct.transform(lambda a, b: a * a * b, z, x)
+    expected = z * z * x
+    weights = torch.full_like(z, 1 + 2j)
+    for one, other in zip(
+        *(torch.autograd.grad(each, (z, x), weights) for each in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
     with pytest.raises(TypeError, match="derivative: expected a function that returns 2 partial derivatives"):
         ct.transform(operator.add, x, x, derivative=lambda a, b: (1.0, 1.0, 1.0))
 

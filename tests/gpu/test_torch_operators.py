@@ -52,6 +52,15 @@ def test_recurrences(shape, dim, reverse, dtype):
                 torch.testing.assert_close(one.to(wide), other, **close)
 
 
+def test_tensors_elsewhere():
+    a = torch.rand(64, **ON)
+    for wrong in ((a, a.cpu()), (a.cpu(), a)):
+        with pytest.raises(RuntimeError, match="b: expected a tensor on .*, as `a` is, got one on "):
+            ct.linear_recurrence(*wrong)
+    with pytest.raises(RuntimeError, match="initial: expected a tensor on cuda:0, .* got one on cpu"):
+        ct.linear_recurrence(a, a, initial=torch.zeros((), dtype=a.dtype))
+
+
 def test_current_stream():
     a, b = (torch.rand(64, 4096, **ON) for _ in range(2))
     expected = ct.linear_recurrence(a * 2, b)
