@@ -48,7 +48,7 @@ struct column_scan_kernels {
   static __device__ __forceinline__ sum_t initial(const accum_t& init) { return {init, true}; }
   static __device__ __forceinline__ sum_t initial(const accum_t* init) { return {*init, true}; }
 
-  // Scans the first of some rows, of which there is one at least, and adds them to what comes before them.
+  // Scans the first of some rows, at least one, beginning with their prefix.
   template <int rows>
   static __device__ __forceinline__ void scan(sum_t& sum, const column_rows<d_in_v, rows>& given, d_out_t to,
                                               i64 inner, int count, const op_t& op) {

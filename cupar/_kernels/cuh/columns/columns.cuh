@@ -77,7 +77,7 @@ struct column_rows {
     }
   }
 
-  // Combines the first ones, of which there is one at least, with what comes before them.
+  // Combines the first ones, at least one, with their prefix.
   template <class V, class Op>
   __device__ __forceinline__ void add_to(partial_of<V>& sum, int count, const Op& op) const {
     sum.add(static_cast<V>(item[0]), op);

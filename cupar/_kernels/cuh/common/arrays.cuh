@@ -13,7 +13,7 @@
 #include "common/types.cuh"
 
 namespace cupar {
-// Iterators that do not tell: some of their items may be anywhere.
+// Iterators without this: some of their items may be anywhere.
 template <class It>
 struct arrays_of {
   static constexpr int count = 0, item_bytes = 0, widest = 0;

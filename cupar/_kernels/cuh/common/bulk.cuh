@@ -36,7 +36,7 @@ struct barrier {
   }
 };
 
-// What the thread wrote to shared memory before, bulk copies see that are issued after.
+// Makes the thread's writes to shared memory visible to bulk copies that are issued later.
 __device__ __forceinline__ void publish_to_bulk() {
   cuda::ptx::fence_proxy_async(cuda::ptx::space_shared);
 }

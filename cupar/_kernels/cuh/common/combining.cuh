@@ -7,7 +7,7 @@
 #include "common/warp.cuh"
 
 namespace cupar {
-// What is combined. Sums of small integers are made in words, and converted when they are stored.
+// The type of combined values. Sums of small integers are accumulated in words, and converted when stored.
 template <class Op, class Accum>
 constexpr bool is_small_sum = cuda::std::is_integral_v<Accum> && sizeof(Accum) < sizeof(int) &&
                               cuda::std::is_same_v<Op, cuda::std::plus<>>;
@@ -92,7 +92,7 @@ __device__ __forceinline__ V reduce_thread(const T* item, const Op& op) {
   }
 }
 
-// What a thread has so far.
+// A thread's running result.
 template <class V>
 struct partial_of {
   V value;

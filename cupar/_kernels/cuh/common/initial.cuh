@@ -11,7 +11,7 @@ template <class T, bool is_value, bool is_on_device>
 using init_parameter =
     cuda::std::conditional_t<is_value, T, cuda::std::conditional_t<is_on_device, const T*, no_init>>;
 
-// The initial value that a parameter gives. If there is none, nothing may be made of it.
+// The initial value in a parameter. Without one, the parameter may not be read.
 template <class T>
 __device__ __forceinline__ T initial(no_init) {
   T none;

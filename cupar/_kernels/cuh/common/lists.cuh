@@ -7,7 +7,7 @@
 namespace cupar {
 constexpr int most_lists = 12;  // as plans have
 
-// Without offsets, there are none: all segments are of one size.
+// Without offsets there are no lists: all segments have one size.
 struct lists {
   u32* counts;
   u32* segments;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void write_lists(const Starts& starts, const Ends& en
   }
 }
 
-// Waits for a team: of so many threads, the first or another of its block. Barrier 0 is the block's.
+// Barrier of a team of `threads` threads; `team` is its number in the block. Barrier 0 is the block's.
 __device__ __forceinline__ void wait_for_team(int threads, int team) {
   if (threads <= 32) {
     __syncwarp();

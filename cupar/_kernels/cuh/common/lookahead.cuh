@@ -1,4 +1,4 @@
-// What comes before a tile of a scan, found by adding up what tiles before it published.
+// The exclusive prefix of a tile of a scan, from the aggregates that earlier tiles have published.
 //
 // A block keeps what all tiles up to one reduce to, and adds those up to its next tile: each tile publishes
 // what it reduces to by itself, so none waits for the tiles before another's. Tiles are combined in
@@ -26,7 +26,7 @@ struct lookahead {
 
   __device__ __forceinline__ explicit lookahead(const V& init) : up_to(init) {}
 
-  // Returns what comes before a tile, if anything does. No earlier tile may be asked for after that.
+  // Returns a tile's exclusive prefix, if it has one. Tiles must be requested in increasing order.
   __device__ __forceinline__ V before(const known* of_tiles, unsigned tile, const Op& op) {
     V sum        = up_to;
     bool has_sum = has_any;

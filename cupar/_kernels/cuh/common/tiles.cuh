@@ -22,7 +22,7 @@ struct column {
   In in;
   i64 num_items;
 
-  // Addresses: of the items that are needed, and of what a bulk copy brings of them.
+  // Addresses: of the needed items, and of the aligned range that a bulk copy brings.
   struct span {
     u64 begin, from, to, end;
   };

@@ -1,4 +1,4 @@
-// Vectors of items: what a thread loads or stores at once, if an array is aligned for that.
+// Vectors of items, which a thread loads or stores at once if the array is aligned.
 #pragma once
 
 #include "common/arrays.cuh"

@@ -1,4 +1,4 @@
-// What lanes of a warp tell each other: values of any type, and sums.
+// Communication between lanes of a warp: values of any type, and sums.
 #pragma once
 
 #include "common/words.cuh"

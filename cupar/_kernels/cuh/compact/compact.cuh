@@ -45,7 +45,7 @@ struct compaction {
   using place_t = unsigned short;  // of an item in its tile
 
   static constexpr int ticket_words =
-      16;  // the counter of tiles has 128 bytes of its own, before their states
+      16;  // the counter of tiles has a separate line of 128 bytes, before their states
 
   template <class First, class Second>
   static constexpr int memory_bytes =
@@ -53,13 +53,13 @@ struct compaction {
 
   // Ranks of items that are marked, among those of their warp.
   struct warp_ranks {
-    // What is counted in a row of a warp, and so in a part of a word, is at most its items.
+    // The count in a row of a warp, and so in a field of a word, is at most its items.
     static constexpr int bits = row_items < 256 ? 8 : 16, in_word = 32 / bits,
                          words = (rows + in_word - 1) / in_word;
 
     unsigned before[words], all[words];
 
-    // Ranks a warp's items; a thread's marks are one bit for each of its own.
+    // Ranks a warp's items; a thread has one flag bit for each of its items.
     __device__ __forceinline__ void rank(unsigned marks) {
       constexpr unsigned of_row = width == 32 ? ~0u : (1u << width % 32) - 1;
 #pragma unroll
@@ -293,7 +293,7 @@ struct compaction {
     const auto items_in = [&](i64 tile) {
       return static_cast<int>(min(i64{tile_items}, num_items - tile * tile_items));
     };
-    // The tile of a round; if there is none, some number from `tiles` on.
+    // The tile of a round; after the last one, some number from `tiles` on.
     const auto tile_of_round = [&](unsigned round) -> i64 {
       if (is_alone) {
         return round;
@@ -409,7 +409,7 @@ struct compaction {
       if (is_tile) {
         list_places<parts>(list, marks, ranks, place, before_warp, all, items_in(tile));
       }
-      __syncthreads();  // the list and what comes before the previous tile are known
+      __syncthreads();  // the list and the prefix of the previous tile are known
 
       if (previous >= 0) {
         const char* const there = memory + (round + buffers - 1) % buffers * buffer_bytes;

@@ -122,7 +122,7 @@ struct find_kernels {
     __shared__ int block_place;
     const i64 stride = i64{gridDim.x} * tile;
     for (i64 start = i64{blockIdx.x} * tile - beyond; start < num_items; start += stride) {
-      // What others have found is asked for before the tile, and is there with it. Volatile, or it is read
+      // The others' result is loaded before the tile, and arrives with it. Volatile, or it is read
       // once.
       u64 known = 0;
       if (state != nullptr && threadIdx.x == 0) {

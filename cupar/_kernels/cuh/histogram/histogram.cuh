@@ -119,7 +119,7 @@ struct histogram_kernels {
     }
   };
 
-  // Calls `use` with what the levels need.
+  // Calls `use` with the constants of the levels.
   template <class Use>
   static __device__ __forceinline__ void with_scale(const float_levels& levels, Use use) {
     use(float_scale{levels});

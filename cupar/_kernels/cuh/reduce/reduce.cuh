@@ -68,7 +68,7 @@ struct reduce_kernels {
   static constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
   static constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
 
-  // Combines what the first lanes of a warp have; the result is the first one's.
+  // Combines the values of a warp's first lanes; the first lane has the result.
   static __device__ __forceinline__ value_t reduce_warp(value_t value, int valid_lanes, const op_t& op) {
 #pragma unroll
     for (int lanes = 1; lanes < 32; lanes *= 2) {
@@ -80,13 +80,13 @@ struct reduce_kernels {
     return value;
   }
 
-  // Combines what the first threads of a block have; the result is the first one's.
+  // Combines the values of a block's first threads; the first thread has the result.
   static __device__ __forceinline__ value_t reduce_block(value_t value, int valid_threads, const op_t& op) {
     value = reduce_warp(value, valid_threads - static_cast<int>(threadIdx.x / 32) * 32, op);
     return reduce_warps(value, (valid_threads + 31) / 32, op);
   }
 
-  // Combines what the first lanes of the first warps have.
+  // Combines the values of the first lanes of the first warps.
   static __device__ __forceinline__ value_t reduce_warps(value_t value, int warps, const op_t& op) {
     __shared__ value_t of_warps[large_threads / 32];
     const int warp = threadIdx.x / 32;

@@ -45,7 +45,7 @@ struct run_tiles {
   static constexpr int warps      = threads / 32;
   static constexpr int buffers    = 3;
   static constexpr int ticket_words =
-      16;  // the counter of tiles has 128 bytes of its own, before their states
+      16;  // the counter of tiles has a separate line of 128 bytes, before their states
 
   static_assert(threads % 32 == 0 && warps <= 32 && items <= 32 && tile_items < 65536);
 
@@ -82,7 +82,7 @@ struct run_tiles {
     // Whether one of the items up to one begins a run.
     __device__ __forceinline__ bool is_closed(int i) const { return begins & ((2u << i) - 1); }
 
-    // Takes the items, and returns what they have together.
+    // Takes the items, and returns their aggregate.
     template <class Values, class Equal, class Op>
     __device__ __forceinline__ part_t take(const key_t* keys, Values values, bool are_first,
                                            const Equal& is_equal, const Op& op, const accum_t& init) {
@@ -170,7 +170,7 @@ struct run_tiles {
     const auto items_in = [&](i64 tile) {
       return static_cast<int>(min(i64{tile_items}, num_items - tile * tile_items));
     };
-    // The tile of a round; if there is none, some number from `tiles` on.
+    // The tile of a round; after the last one, some number from `tiles` on.
     const auto tile_of_round = [&](unsigned round) -> i64 {
       if (is_alone) {
         return round;
@@ -210,7 +210,7 @@ struct run_tiles {
     __syncthreads();
 
     const int place = thread * items;  // of this thread's first item
-    i64 previous    = -1;              // the tile of the round before, and what it has
+    i64 previous    = -1;              // the tile of the round before, and its aggregate
     part_t of_previous;
     whole_t so_far;  // what all tiles before that have, in the first warp of a block that is alone
     for (unsigned round = 0;; ++round) {
@@ -298,7 +298,7 @@ struct run_tiles {
       if (is_tile) {
         stage(buffer, mine, prefix, thread > 0, place);
       }
-      __syncthreads();  // this tile is staged, and what comes before the previous one is known
+      __syncthreads();  // this tile is staged, and the prefix of the previous one is known
 
       if (previous >= 0) {
         write(previous * tile_items, items_in(previous), memory + (round + buffers - 1) % buffers * bytes,

@@ -1,4 +1,4 @@
-// Scans by key: of each run of equal keys by itself.
+// Scans by key: each run of equal keys is scanned separately.
 //
 // Traits: d_in_keys_t, d_in_values_t, d_out_values_t, op_t, equality_op_t, is_inclusive, and what runs.cuh
 // has.
@@ -74,7 +74,7 @@ struct scan_by_key_kernels : run_tiles<Traits> {
           [&](i64 first, int count, char* buffer, const whole_t& before, unsigned, int first_begin) {
             const staged_t* const values = base::template staged_values<keys_t>(buffer);
             const d_out_values_t out     = out_values + first;
-            const int open               = min(count, first_begin);  // items of the run that goes on
+            const int open               = min(count, first_begin);  // items of the open run
             int i                        = threadIdx.x;
 #pragma unroll 2
             for (; i < open; i += threads) {

@@ -40,7 +40,7 @@ __device__ __forceinline__ runs<Count, V> shuffle(const runs<Count, V>& part, in
   return {__shfl_sync(~0u, part.count, lane), shuffle(part.value, lane)};
 }
 
-// States of tiles. A word of each says in its highest bits what is known, and in the others how many runs
+// States of tiles. The highest bits of a word are the status, the others count how many runs
 // begin. A value of at most 8 bytes is in the same 16 bytes as the word, which are written and read as a
 // whole; a larger one tells by flags of its own whether it is there. All are zero at first.
 template <class V>

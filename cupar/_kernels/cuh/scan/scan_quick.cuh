@@ -1,4 +1,4 @@
-// Scans of whatever can be read and written, by CUB's agent: a block for each tile, which looks back on the
+// Scans of any arrays and iterators, by CUB's agent: a block for each tile, which looks back on the
 // tiles before it. A single tile needs no states, and so no other kernel.
 //
 // Source: D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVIDIA

@@ -5,9 +5,9 @@
 // A block on each multiprocessor takes tile after tile, several ahead, and its warps have roles:
 //
 // - The loader takes a tile, and has its part of each array of the input copied to a slot in shared memory.
-// - Reducing warps reduce a slice each of a tile once it has arrived, and keep what comes before each lane.
-// - The publisher reduces the slices, and publishes what the tile reduces to.
-// - The lookahead warp finds what comes before a tile. It keeps what all tiles up to one reduce to, and adds
+// - Reducing warps reduce a slice each of a tile once it has arrived, and keep each lane's exclusive prefix.
+// - The publisher reduces the slices, and publishes the tile's aggregate.
+// - The lookahead warp finds a tile's exclusive prefix. It keeps the inclusive prefix of one tile, and adds
 //   what those up to the block's next tile published: none waits for the tiles before another's.
 // - Scanning warps scan the slices, and have the arrays of the output written.
 //
@@ -67,7 +67,7 @@ struct staged_scan {
   using value_op = cuda::std::conditional_t<of_rows, row_op<item_t, op_t>, op_t>;
   using known    = published<value_t>;
 
-  // What all rows begin with, or what comes before the first tile of a scan that has none.
+  // Whether the scan's first tile has the initial value as its prefix.
   static constexpr bool begins_with_init = has_init && !of_rows;
 
   static constexpr int warps   = Traits::staged_warps;
@@ -83,7 +83,7 @@ struct staged_scan {
   static constexpr int slice_items = 32 * lane_items;
   static constexpr int tile_items  = warps * slice_items;
 
-  // What the warps of a block tell each other of a slot.
+  // Barriers between the warps of a block for a slot.
   struct slot_state {
     barrier is_full, is_reduced, is_published, is_known, is_empty;
     unsigned tile;
@@ -241,7 +241,7 @@ struct staged_scan {
     return value.value;
   }
 
-  // Adds an item to what comes before it, if anything does.
+  // Combines the prefix, if there is one, with an item.
   static __device__ __forceinline__ void add(value_t& value, bool has_value, const item_t& item, bool begins,
                                              const problem& its) {
     if constexpr (of_rows) {
@@ -365,7 +365,7 @@ struct staged_scan {
           has_value            = true;
         }
         if (lane == 0) {
-          wait_for_bulk_stores();  // of what was staged before
+          wait_for_bulk_stores();  // of the items staged before
         }
         __syncwarp();
         const part own(items, warp);
@@ -395,7 +395,7 @@ struct staged_scan {
     }
   }
 
-  // What the threads of a block do. The counter stands in the first 16 bytes of the memory, all of which is
+  // The body of a block. The counter stands in the first 16 bytes of the memory, all of which is
   // zero, and what tiles publish behind it.
   static __device__ __forceinline__ void run(d_in_t in, d_out_t out, void* memory, unsigned tiles,
                                              u64 num_items, unsigned row, op_t op, init_t init) {

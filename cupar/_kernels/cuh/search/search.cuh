@@ -27,7 +27,7 @@
 namespace cupar {
 // --- Items that lie together -------------------------------------------------------------------------------
 
-// The largest word that some bytes are a multiple of, which has so many bytes at most.
+// The largest word of at most `most` bytes of which `bytes` is a multiple.
 constexpr int word_size(int bytes, int most) {
   int size = most;
   while (bytes % size != 0) {
@@ -47,8 +47,8 @@ struct group {
   static __device__ __forceinline__ bool is_aligned(const T* items) {
     return reinterpret_cast<cuda::std::uintptr_t>(items) % sizeof(word_t) == 0;
   }
-  // What is read once need not be kept in caches. No read-only loads (`__ldg`): the kernel before writes the
-  // tree, and may still run when this one begins. So the compiler is told what address this is.
+  // Items that are read once need not stay in caches. No read-only loads (`__ldg`): the kernel before writes
+  // the tree, and may still run when this one begins. So the compiler is told what address this is.
   template <bool is_once>
   static __device__ __forceinline__ void read(const T* from, T (&to)[count]) {
     word_t read[words];
@@ -290,7 +290,7 @@ struct search_kernels {
 #pragma unroll
       for (int i = 0; i < tile_values; ++i) {
         const int at = row_start(i / width) + i % width;
-        wanted[i]    = at < size ? item_t{ours[at]} : data[0];  // no operator is given what is no item
+        wanted[i]    = at < size ? item_t{ours[at]} : data[0];  // operators only get items
       }
     }
 

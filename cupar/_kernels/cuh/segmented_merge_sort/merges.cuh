@@ -1,4 +1,4 @@
-// Stable sorts by a comparison, of what is in shared memory: threads sort a few keys each; then teams of them
+// Stable sorts by a comparison, in shared memory: threads sort a few keys each; then teams of them
 // merge, pair by pair.
 //
 // Source: S. Odeh et al., "Merge Path - Parallel Merging Made Simple", IPDPSW 2012.
@@ -17,7 +17,7 @@ template <class key, class sort_op, bool tracks_places>
 struct segment_merges {
   using place_t = unsigned short;
 
-  // Of a thread. Each of its comparisons is code of its own.
+  // Keys of a thread. Each of its comparisons is separate code, inlined.
   static constexpr int merge_items = sizeof(key) <= 8 ? 8 : sizeof(key) <= 16 ? 4 : sizeof(key) <= 32 ? 2 : 1;
 
   // A gap behind the keys of each thread, so that all are in different banks.
@@ -40,10 +40,10 @@ struct segment_merges {
 
   static constexpr int merge_threads = most_merge_threads(), merge_tile = merge_threads * merge_items;
 
-  // Blocks of a multiprocessor: registers suffice for so many.
+  // Resident blocks of a multiprocessor, which limits registers.
   static constexpr int merge_blocks = sizeof(key) <= 8 ? 1024 / merge_threads : 1;
 
-  // What the threads of a block share.
+  // Shared memory of a block.
   struct merge_stage {
     alignas(alignof(key) > 16 ? alignof(key) : 16) unsigned char keys[padded(merge_tile) * sizeof(key)];
     place_t places[tracks_places ? padded(merge_tile) : 1];
@@ -61,7 +61,7 @@ struct segment_merges {
     __device__ __forceinline__ int place(int position) const { return places[padded(position)]; }
   };
 
-  // What a thread has: keys that follow one another, fewer at the end of a segment, and where they were.
+  // A thread's items: consecutive keys, fewer at the end of a segment, and their positions.
   struct share {
     key keys[merge_items];
     place_t places[tracks_places ? merge_items : 1];
@@ -140,7 +140,7 @@ struct segment_merges {
     }
   };
 
-  // Sorts what a team has in its stage: `length` keys at most `threads * merge_items`. Afterwards they are in
+  // Sorts a team's stage: `length` keys, at most `threads * merge_items`. Afterwards they are in
   // the stage again, with their places to begin with. All threads of a warp take part, with teams of one
   // size.
   static __device__ __forceinline__ void sort_stage(const stage_of& stage, int length, int threads, int team,

@@ -1,4 +1,4 @@
-// Sorts of segments, each by itself, by a comparison of the user's: stable, as merge sorts are.
+// Segmented sorts by a comparison of the user's: stable merge sorts of each segment.
 //
 // - Segments up to a tile are sorted by a team, in shared memory: of as few threads as the segment needs.
 //   With offsets, a kernel before writes a list of segments for each size of team.
@@ -76,7 +76,7 @@ struct segmented_merge_sort_kernels {
 
   static constexpr u32 no_segment = ~0u;
 
-  // Where a segment is, before a level of so many.
+  // The buffer that has a segment's items before merge level `level`.
   static __device__ __forceinline__ const arrays& place_at(const arrays& output, const arrays& spare,
                                                            int level, int levels) {
     return (levels - level) % 2 == 0 ? output : spare;

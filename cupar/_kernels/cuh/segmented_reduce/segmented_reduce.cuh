@@ -76,7 +76,7 @@ struct segmented_reduce_kernels {
     }
   }
 
-  // Combines what there is in rows of vectors.
+  // Combines the rows of vectors.
   template <int rows>
   static __device__ __forceinline__ value_t combine_rows(const vector<d_in_v, items>* loaded,
                                                          const op_t& op) {
@@ -337,7 +337,7 @@ struct segmented_reduce_kernels {
   static constexpr int staged_lanes = !is_array<d_in_t> || is_ordered ? 0 : is_rows ? 1 : 16;
 
   static constexpr int batch_bytes  = is_rows ? 2048 : 4096;  // that the segments of a warp should have
-  static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for what they span
+  static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for the range they span
   static constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
   static constexpr int stage_bytes  = staged_bytes + widest;
 
@@ -420,7 +420,7 @@ struct segmented_reduce_kernels {
       const int size   = high > low ? static_cast<int>(high - low) : 0;
       const It from    = in + low;
       const int beyond = static_cast<int>(reinterpret_cast<u64>(from) % widest);
-      // What is a vector in memory is one in shared memory.
+      // Vectors in memory are vectors in shared memory.
       auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * stage_bytes;
       d_in_v* const stage   = reinterpret_cast<d_in_v*>(own_stage + beyond);
       int head = 0, vectors = 0;
@@ -468,7 +468,7 @@ struct segmented_reduce_kernels {
 
   static constexpr unsigned no_segment = ~0u;
 
-  // What is cut into chunks: segments, and for each chunk its segment and what it gave.
+  // The queue of chunks: long segments, and for each chunk its segment and its aggregate.
   struct queue {
     u64* head;  // how many segments there are, in the upper half, and chunks
     long_segment* segments;
@@ -477,7 +477,7 @@ struct segmented_reduce_kernels {
     unsigned most_segments, most_chunks;
   };
 
-  // The chunks that a long segment is cut into: each has so many items, but for the last.
+  // The chunks of a long segment: all but the last have the same number of items.
   struct chunks_of {
     int log_items;
     __device__ __forceinline__ explicit chunks_of(i64 length)
@@ -535,14 +535,14 @@ struct segmented_reduce_kernels {
       return at < q.most_segments && u64{first_chunk} + chunks <= q.most_chunks;
     }
 
-    // Puts the segment there. What was taken and is not used must say so.
+    // Writes the segment to the queue. Reserved entries that stay unused must be marked.
     __device__ __forceinline__ void put(const queue& q, const segment& given, i64 index) const {
       if (has_room(q)) {
         q.segments[at] = {index, given.begin, given.length, first_chunk, chunks, chunks, 0};
       }
     }
 
-    // Tells so many of its chunks, from one on, whose they are.
+    // Writes the segment's number to its chunks, from `from` on in steps of `step`.
     __device__ __forceinline__ void tell(const queue& q, unsigned from, unsigned step) const {
       const unsigned whose = has_room(q) ? at : no_segment;
       for (unsigned k = from; k < chunks && first_chunk + k < q.most_chunks; k += step) {

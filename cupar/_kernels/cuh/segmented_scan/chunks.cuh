@@ -5,7 +5,7 @@
 //   bulk copies, if the input is an array and there are such.
 // - Workers have a slice of each chunk, and their lanes some neighbours of it. They combine them as soon as
 //   they are there; one chunk later they scan them where they are, and write them.
-// - The publisher combines what the slices come to, and tells other blocks what the chunk does.
+// - The publisher combines the slices' aggregates, and publishes the chunk's.
 // - The lookahead warp learns what comes before a chunk, and tells the workers. It keeps what all chunks of
 //   the segment up to one come to, and adds those up to its block's next chunk: each tells what it comes to
 //   itself, without waiting for any other. So one exchange between blocks is all that a chunk waits for, and
@@ -54,7 +54,7 @@ struct scan_of_chunks : scan_tile<Traits> {
   using typename base::span;
   using typename base::value_t;
 
-  // --- The queue of chunks, and what those of a segment tell each other: what each of them comes to ---
+  // --- The queue of chunks, and the aggregates that the chunks of a segment publish ---
 
   struct long_segment {
     i64 begin, to, length;
@@ -78,7 +78,7 @@ struct scan_of_chunks : scan_tile<Traits> {
     queue_heads* heads;
     long_segment* segments;
     unsigned* segment_of;  // a chunk
-    known* of_chunks;      // what they come to; at first, none is known
+    known* of_chunks;      // aggregates of chunks; none is known at first
     unsigned most_segments, most_chunks;
   };
 
@@ -120,7 +120,7 @@ struct scan_of_chunks : scan_tile<Traits> {
     }
   }
 
-  // --- Slots in shared memory for chunks, and what the warps of a block tell each other of them ---
+  // --- Slots in shared memory for chunks, and the barriers between a block's warps for them ---
 
   // Bytes that a multiprocessor has for blocks, each of which needs some for barriers and the like.
   static constexpr int sm_shared      = (target == 90 || (target >= 100 && target < 120) ? 228
@@ -155,7 +155,7 @@ struct scan_of_chunks : scan_tile<Traits> {
   static constexpr int data_bytes = rounded(static_cast<int>(chunk_items) * in_bytes + 16);
   static constexpr int slot_bytes = data_bytes + rounded((workers + 1) * static_cast<int>(sizeof(value_t)));
 
-  // What is written takes the place of what was read, or has a place of its own, for one chunk.
+  // Results overwrite the slot's input, or have a separate buffer for one chunk.
   static constexpr bool is_in_place = in_bytes == out_bytes && alignof(d_out_v) <= alignof(d_in_v);
   static constexpr int staged_bytes = is_in_place ? 0 : rounded(static_cast<int>(chunk_items) * out_bytes);
 
@@ -175,7 +175,7 @@ struct scan_of_chunks : scan_tile<Traits> {
   // racecheck does not see that it speaks for the others.
   static constexpr int of_warp = target >= 90 ? 32 : 1;
 
-  // Tells warps of a block that so many others are done with a slot; once in each round of the slots.
+  // A barrier that counts the arrivals of warps that are done with a slot; one phase for each round of slots.
   template <int arrivals>
   struct signal {
     barrier at;
@@ -251,11 +251,11 @@ struct scan_of_chunks : scan_tile<Traits> {
     }
   };
 
-  // What the warps of a block share.
+  // Shared memory of a block.
   struct block_state {
     signal<of_warp + is_bulk> is_full[slots];
     signal<workers> are_combined[slots];
-    signal<2 * of_warp> is_known[slots];  // what comes before slices
+    signal<2 * of_warp> is_known[slots];  // prefixes of slices
     signal<workers * of_warp> is_empty[slots];
     chunk chunks[slots];
 
@@ -407,7 +407,7 @@ struct scan_of_chunks : scan_tile<Traits> {
       }
     }
 
-    // Writes what is staged.
+    // Writes the staged items.
     __device__ __forceinline__ void store_items(int warp) const {
       const d_out_t to = its.all.out + its.at;
 #pragma unroll 1
@@ -435,7 +435,7 @@ struct scan_of_chunks : scan_tile<Traits> {
     const int lane = threadIdx.x % 32;
     turn now, previous;
     bool has_previous = false;
-    value_t before_previous;  // what the lanes before have, of the slice of the chunk before
+    value_t before_previous;  // the prefix of the lane in its slice of the previous chunk
     for (;; now.next()) {
       block.is_full[now.slot].wait(now.round);
       const bool is_there = block.chunks[now.slot].is_there;

@@ -184,7 +184,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
   // Rows that warps scan are no longer than chunks are.
   using place_t = cuda::std::conditional_t<is_rows, int, i64>;
 
-  // Scans what the lanes of a warp have.
+  // Scans the values of a warp's lanes.
   static __device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& its, unsigned* marks,
                                                     pieces& apart, const value_t& init, const op_t& op) {
     bool is_one = true, together = true;
@@ -220,7 +220,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
       }
     }
 
-    value_t last;  // what comes before a tile
+    value_t last;  // the exclusive prefix of a tile
     const auto low = static_cast<place_t>(of.low), high = static_cast<place_t>(of.high);
     for (place_t first = 0; first < high; first += tile_items) {
       tile now;
@@ -291,7 +291,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
-  // The chunks that are a block's own, if the queue is not used: all of every so many segments.
+  // The chunks of one block, if the queue is not used: all chunks of its groups of 32 segments.
   struct own_chunks {
     i64 first     = i64{32} * blockIdx.x;  // of 32 segments
     unsigned left = ~0u;                   // which of these are left

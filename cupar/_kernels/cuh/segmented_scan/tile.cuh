@@ -1,4 +1,4 @@
-// A warp's tile of items in which segments begin anywhere: loaded, scanned by itself, and stored.
+// A warp's tile of items, in which segments begin anywhere: it is loaded, scanned, and stored.
 //
 // A tile has rows of vectors, of which each lane has one in each row. A bit for each item tells whether a
 // segment begins with it. Items that are not there are copies of others, so that the operator sees none that
@@ -55,7 +55,7 @@ struct scan_tile {
   static constexpr int row_items  = 32 * items;
   static constexpr int tile_items = rows * row_items;
 
-  // Combines what each lane has with what the lanes before it have, from lane `first` on.
+  // An inclusive scan of the lanes' values, from lane `first` on.
   static __device__ __forceinline__ value_t scan_lanes(value_t value, int first, const op_t& op) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -161,7 +161,7 @@ struct scan_tile {
       load_by(from, is_wide, [&](int r, vector<d_in_v, items>& to) { load<true>(to, from + position(r)); });
     }
 
-    // Scans a lane's vector by itself.
+    // Scans a lane's vector.
     __device__ __forceinline__ void scan_vector(int r, const value_t& first, const op_t& op) {
       if constexpr (has_init) {
         if (heads[r] != 0) {
@@ -181,8 +181,8 @@ struct scan_tile {
       }
     }
 
-    // Scans segments that begin anywhere. `last` is what is before the tile, if anything is; then it is what
-    // the last segment comes to.
+    // Scans segments that begin anywhere. `last` is the tile's prefix, if it has one, and becomes the
+    // aggregate of the last segment.
     __device__ __forceinline__ void scan(value_t& last, bool has_last, const value_t& first, const op_t& op) {
       const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -210,7 +210,7 @@ struct scan_tile {
       }
     }
 
-    // Combines what is before a lane's vector with the items of the segment that goes on there.
+    // Combines the prefix of a lane's vector with the items of its open segment.
     __device__ __forceinline__ void prepend(int row, const value_t& before, const op_t& op) {
 #pragma unroll
       for (int i = 0; i < items; ++i) {
@@ -220,7 +220,7 @@ struct scan_tile {
       }
     }
 
-    // Combines what is before the tile with all items; no segment begins there.
+    // Combines the tile's prefix with all items; no segment begins in the tile.
     __device__ __forceinline__ void prepend_to_all(const value_t& before, const op_t& op) {
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
@@ -230,7 +230,7 @@ struct scan_tile {
       }
     }
 
-    // Has `write` store each vector: its row, and its items. `before` is what is before the tile.
+    // Calls `write` with each vector: its row, and its items. `before` is the tile's prefix.
     template <class Write>
     __device__ __forceinline__ void store_by(const value_t& before, const value_t& first, Write write) const {
       value_t last = before;

@@ -1,4 +1,4 @@
-// Sorts of segments, each by itself, by size.
+// Segmented sorts, with kernels by the sizes of segments.
 //
 // - A key becomes a word that sorts as an unsigned integer. With values, a word also holds where in its
 //   segment the key was: so words differ, every way of sorting them is stable, and a value is moved once.
@@ -181,7 +181,7 @@ struct segmented_sort_kernels
     }
   }
 
-  // For a list, of segments of so many items at most.
+  // For a list of segments of at most `most` items.
   template <int most, int lanes, int list>
   struct groups : kernel<group_threads> {
     static __device__ __forceinline__ void run(arrays given, starts_t starts, ends_t ends, i64 num_segments,

@@ -118,7 +118,7 @@ struct sort_words {
   template <class Word>
   static __device__ __forceinline__ void exchange(Word& a, Word& b) {
     if constexpr (cuda::std::is_same_v<Word, u64>) {
-      // Each half by itself: of all 64 bits, ptxas makes a minimum and a maximum, and compares twice.
+      // The halves separately: for all 64 bits, ptxas makes a minimum and a maximum, and compares twice.
       u32 low, high, b_low, b_high;
       asm("{\n"
           "  .reg .pred is_less;\n"

@@ -1,4 +1,4 @@
-// A team, a warp or a block, finds those items that come first among what it has in registers.
+// A team, a warp or a block, selects the first items in order among those in its registers.
 //
 // - It looks for a key that as many items as asked for, or a few more, do not come after: bit by bit, and
 //   counts each time. Mostly the least items of small groups are enough for that, which are far fewer.
@@ -98,7 +98,7 @@ struct top_teams : Base {
     return static_cast<u32>((i / together * size + thread) * together + i % together);
   }
 
-  // Loads the items of a team; of `length`, the first are valid. What is behind them is as the last key.
+  // Loads the items of a team; the first `length` are valid, and the others compare as the last key.
   template <int size, int items, int together>
   static __device__ __forceinline__ u32 load_items(ranked (&keys)[items], const bits* from, int length,
                                                    int thread) {

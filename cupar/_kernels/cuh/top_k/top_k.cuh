@@ -38,7 +38,7 @@
 namespace cupar {
 struct tiled_segment {
   i64 begin, length, segment;
-  i64 place;  // of what is selected of it, among what is of all segments
+  i64 place;  // index of its first selected item among those of all segments
   u32 first, tiles;
   u32 left;  // tiles that a kernel has not counted yet
   u32 unused;
@@ -98,7 +98,7 @@ struct top_k_kernels
   using typename base::ranked;
   using typename base::top_word;
 
-  // --- What is asked for, and tiles that long segments are cut into ---
+  // --- The problem, and the tiles of long segments ---
 
   static constexpr int block_threads = target < 80 ? 256 : 512;
   static constexpr int block_items   = sizeof(bits) > 4 ? 8 : 16;  // of a thread
@@ -186,7 +186,7 @@ struct top_k_kernels
     i64* positions;
   };
 
-  // Writes what a segment has on the stage; `position_of` tells where in the input the item of a place is.
+  // Writes a segment's stage; `position_of` returns the index in the input of a staged item.
   template <int size, class Position>
   static __device__ __forceinline__ void write_first(const team<size>& its, const top_arrays& given,
                                                      d_in_values_t values_in, d_out_values_t values_out,
@@ -240,7 +240,7 @@ struct top_k_kernels
     }
   };
 
-  // For a list, of segments of so many items at most.
+  // For a list of segments of at most `size` items.
   template <int block, int size, int items, int together, int list>
   struct top_of : kernel<block> {
     static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
@@ -460,7 +460,7 @@ struct top_k_kernels
           if (own.tiles <= stride) {
             write_first(its, given, values_in, values_out, own.segment, stage, found, position_of);
           } else {
-            // They take the place of what they are read from: so all are read first.
+            // They overwrite the memory that they are read from, so all are read first.
             const u32 kept = found < k ? found : k;
             i64 positions[most];
 #pragma unroll
@@ -487,11 +487,11 @@ struct top_k_kernels
     }
   };
 
-  // --- For whatever k: the k-th key is found digit by digit, from the highest on ---
+  // --- For any k: the k-th key is found digit by digit, from the highest on ---
 
   static constexpr int select_bits = 11, select_bins = 1 << select_bits;
 
-  // What is selected, of all segments.
+  // The selected items of all segments.
   struct selection {
     bits* keys;
     i64* positions;
@@ -713,7 +713,7 @@ struct top_k_kernels
     }
   };
 
-  // Writes what is selected and sorted.
+  // Writes the selected and sorted items.
   struct cupar_top_k_write : kernel<block_threads> {
     static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
                                                d_out_values_t values_out, tile_queue q,

@@ -14,7 +14,7 @@
 #include "common/vectors.cuh"
 
 namespace cupar {
-// What is read; a call hands over the bytes of each.
+// The inputs; a call passes the bytes of each.
 template <class... Its>
 struct inputs;
 
@@ -51,7 +51,7 @@ constexpr int within(int low, int value, int high) {
   return value < low ? low : value > high ? high : value;
 }
 
-// Vectors that a thread loads at once. Of iterators it is not known what they load.
+// Vectors that a thread loads at once. The loads of iterators are unknown.
 constexpr int rows_in_flight(int items, int bytes, int bytes_in_flight) {
   return bytes == 0 ? within(1, 8 / items, 4) : within(1, bytes_in_flight / (items * bytes), 8);
 }
