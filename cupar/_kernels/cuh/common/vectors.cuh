@@ -139,6 +139,37 @@ __device__ __forceinline__ It of_words(arrays_of_vector<It>& words, It from) {
   return from;
 }
 
+// The words of a thread's vectors of several rows. All of them are on their way at once, which compilers
+// break up where loads and items are in one turn of a loop. `at(r)` is the first item of a row's vector.
+template <int items, int rows, class It>
+struct rows_of_words {
+  arrays_of_vector<It> words[rows];
+
+  template <class At>
+  __device__ __forceinline__ void load(At at) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      load_words<items>(words[r], at(r));
+    }
+  }
+
+  // Combines the items, one by one.
+  template <class V, class Accum, class At, class Op>
+  __device__ __forceinline__ V combine(At at, const Op& op) {
+    V all;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const It there = of_words(words[r], at(r));
+#pragma unroll
+      for (int i = 0; i < items; ++i) {
+        const V item = static_cast<Accum>(there[i]);
+        all          = r + i == 0 ? item : static_cast<V>(op(all, item));
+      }
+    }
+    return all;
+  }
+};
+
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void store(It to, const vector<T, items>& from) {
   if constexpr (aligned && has_words<items, It> && is_array<It>) {

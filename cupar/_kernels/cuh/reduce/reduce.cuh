@@ -128,8 +128,7 @@ struct reduce_kernels {
   }
 
   // Adds a block's whole tiles, item by item; returns the first vector of its next tile. While items are made
-  // of the words of one tile, those of the next are not on their way: but all of a tile's are, which
-  // compilers break up where loads and items are in one turn of a loop.
+  // of the words of one tile, those of the next are not on their way.
   template <int items, int rows, class It>
   static __device__ __forceinline__ i64 add_whole_tiles(partial_of<value_t>& sum, It in, i64 first,
                                                         i64 vectors, const op_t& op) {
@@ -137,33 +136,18 @@ struct reduce_kernels {
     if (vectors - first < tile) {
       return first;
     }
-    arrays_of_vector<It> words[rows];
-    It own          = in + (first + threadIdx.x) * items;
-    const auto load = [&] {
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        load_words<items>(words[r], own + r * threads * items);
-      }
-    };
-    load();
+    rows_of_words<items, rows, It> words;
+    It own        = in + (first + threadIdx.x) * items;
+    const auto at = [&](int r) { return own + r * threads * items; };
+    words.load(at);
     while (true) {
-      value_t part;
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        const It there = of_words(words[r], own + r * threads * items);
-#pragma unroll
-        for (int i = 0; i < items; ++i) {
-          const value_t item = static_cast<accum_t>(there[i]);
-          part               = r + i == 0 ? item : static_cast<value_t>(op(part, item));
-        }
-      }
-      sum.add(part, op);
+      sum.add(words.template combine<value_t, accum_t>(at, op), op);
       first += i64{gridDim.x} * tile;
       own += i64{gridDim.x} * (tile * items);
       if (vectors - first < tile) {
         return first;
       }
-      load();
+      words.load(at);
     }
   }
 

@@ -88,39 +88,23 @@ struct segmented_reduce_kernels {
   }
 
   // Adds rows of a lane's vectors, item by item, from one vector on, while there are as many; returns the
-  // next. All words of some rows are on their way at once, which compilers break up where loads and items are
-  // in one turn of a loop.
+  // next.
   template <int rows, class It>
   static __device__ __forceinline__ int add_words(partial& sum, It body, int first, int vectors, int lanes,
                                                   const op_t& op) {
     if (first + (rows - 1) * lanes >= vectors) {
       return first;
     }
-    arrays_of_vector<It> words[rows];
-    const auto load = [&] {
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        load_words<items>(words[r], body + i64{first + r * lanes} * items);
-      }
-    };
-    load();
+    rows_of_words<items, rows, It> words;
+    const auto at = [&](int r) { return body + i64{first + r * lanes} * items; };
+    words.load(at);
     while (true) {
-      value_t part;
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        const It there = of_words(words[r], body + i64{first + r * lanes} * items);
-#pragma unroll
-        for (int i = 0; i < items; ++i) {
-          const value_t item = static_cast<accum_t>(there[i]);
-          part               = r + i == 0 ? item : static_cast<value_t>(op(part, item));
-        }
-      }
-      sum.add(part, op);
+      sum.add(words.template combine<value_t, accum_t>(at, op), op);
       first += rows * lanes;
       if (first + (rows - 1) * lanes >= vectors) {
         return first;
       }
-      load();
+      words.load(at);
     }
   }
 
