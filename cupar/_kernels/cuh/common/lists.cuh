@@ -81,7 +81,7 @@ __device__ __forceinline__ void wait_for_team(int threads, int team) {
   if (threads <= 32) {
     __syncwarp();
   } else {
-    asm volatile("barrier.sync %0, %1;" ::"r"(1 + team), "r"(threads) : "memory");
+    __barrier_sync_count(1 + team, threads);
   }
 }
 }  // namespace cupar
