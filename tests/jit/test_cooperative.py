@@ -3,10 +3,9 @@
 import pytest
 from numba import cuda
 from numba.cuda import cg
+from support.common import stored_properties
 
 import cupar
-from cupar._compile.key import build_parts, digest
-from cupar._kernels.image import Image
 
 CC = 90
 I = "int32[::1]"  # noqa: E741
@@ -33,7 +32,7 @@ def compiled(function):
 
 
 def waits(overload):
-    return bool(Image.loads(overload._code._blob).properties["cooperative"])
+    return bool(stored_properties(overload)["cooperative"])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,7 @@ def test_so_it_is_in_functions_in_cpp(empty_cache):
 def test_it_can_be_declared(empty_cache):
     first, second = compiled(declared("rank")), compiled(declared("rank", use_cooperative=True))
     assert waits(second) and not waits(first)
-    assert digest(build_parts(first._spec)) != digest(build_parts(second._spec))
+    assert first.build.key != second.build.key
 
 
 def test_kernels_of_numbas_groups_show_their_ptx(empty_cache):

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.common import stored_properties
 from support.cubins import kernels
 from support.disassembly import instructions, spills_or_calls
 from support.plans import planned
 
 import cupar
 from cupar._kernels import policies
-from cupar._kernels.image import Image
 from cupar._kernels.policies import EVERY, MeasuredPolicies, PolicyTable, StagedScanPolicy
 from cupar._kernels.scan import SCAN
 from cupar._obtain import obtain
@@ -140,7 +140,7 @@ OPTIN = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 @pytest.mark.parametrize("cc", OPTIN)
 def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
     scan = cupar.inclusive_scan("f8", "f8", cupar.OpKind.PLUS, cc=cc)
-    facts, n, sms = Image.loads(scan._code._blob).properties, 1 << 28, 84
+    facts, n, sms = stored_properties(scan), 1 << 28, 84
     assert {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
     given = {**facts, "sms": sms, "shared_memory": OPTIN[cc]}
     shape, nbytes, numbers = planned(SCAN, given, lambda _, __, size: int(size <= OPTIN[cc]))(n)

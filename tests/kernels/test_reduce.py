@@ -35,16 +35,6 @@ def test_one_block_while_that_is_quicker(facts):
     assert {plan(n).nbytes for n in (0, one, large)} == {0}
 
 
-@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS, INDEXED])
-@pytest.mark.parametrize("n", [2**24, 2**28 + 1, 2**31, 2**32 + 5, 2**34])
-def test_many_items_have_the_grid_that_cub_has(facts, n):
-    found = planner(facts)(n)
-    tile = facts["threads"] * facts["rows"] * facts["items"]
-    most = SMS * OCCUPANCY * 5
-    assert found.numbers == (n, facts["threads"] * facts["rows"], min(-(-n // tile), most))
-    assert found.nbytes == most * facts["accum_size"]
-
-
 def test_few_items_are_cut_smaller():
     plan = planner(FLOAT32)
     assert [plan(n).numbers[1:] for n in (16385, 2**16, 2**18, 2**20)] == [
@@ -124,14 +114,12 @@ def test_each_item_is_read_once_and_no_block_is_idle(items, before, rows):
         assert seen == Counter(range(n)), n
 
 
-def test_atomics_add_what_they_can_and_where():
+def test_atomics_add_what_they_can_and_where(specified):
     free = cupar.Determinism.NOT_GUARANTEED
 
     def shapes(dtype, **named):
-        built = cupar.reduce_into(
-            dtype, named.pop("d_out", dtype), cupar.OpKind.PLUS, np.zeros(1, dtype), cc=CC, **named
-        )
-        return REDUCE.shapes(built._spec)["grid"]
+        spec = specified(cupar.reduce_into, dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), **named)
+        return REDUCE.shapes(spec)["grid"]
 
     kernels = [launch.kernel for launch in shapes("f4").launches]
     assert kernels == ["cupar_reduce", "cupar_reduce_partials"]
@@ -169,45 +157,6 @@ def test_a_function_of_structs(cc):
 
 
 # --- In order: the kernel's steps with texts, whose concatenation does not commute ------------------------
-
-
-def exchanged(lanes, rows):
-    """Return what `reduce_rows` leaves in the first lane; `lanes` has a list of rows for each."""
-    distance, lanes = 1, [list(each) for each in lanes]
-    while distance < rows:
-        half = rows // 2 // distance
-        given = [each[:half] if lane & distance else each[half:] for lane, each in enumerate(lanes)]
-        own = [each[half:] if lane & distance else each[:half] for lane, each in enumerate(lanes)]
-        lanes = [
-            [
-                b + a if lane & distance else a + b
-                for a, b in zip(own[lane], given[lane ^ distance], strict=True)
-            ]
-            for lane in range(32)
-        ]
-        distance *= 2
-    value = [each[0] for each in lanes]
-
-    def down(distance):
-        return [value[lane] + value[lane + distance if lane + distance < 32 else lane] for lane in range(32)]
-
-    while distance < 32:
-        value = down(distance)
-        distance *= 2
-    if rows > 1:
-        bits = [int(f"{lane * (32 // rows) % 32:05b}"[::-1], 2) % rows for lane in range(32)]
-        value = [value[bit] for bit in bits]
-    distance = 1
-    while distance < rows:
-        value = down(distance)
-        distance *= 2
-    return value[0]
-
-
-@pytest.mark.parametrize("rows", [1, 2, 4, 8])
-def test_rows_of_lanes_are_combined_in_order(rows):
-    lanes = [[(32 * row + lane,) for row in range(rows)] for lane in range(32)]
-    assert exchanged(lanes, rows) == tuple(range(32 * rows))
 
 
 def shares(n, beyond, tile, grid, threads, items):

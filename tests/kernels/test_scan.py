@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.common import stored_properties
 from support.disassembly import spills_or_calls
 from support.plans import planned
 
@@ -10,7 +11,6 @@ from cupar._functions.axes import AxisLayout
 from cupar._functions.recurrences import gradient_scan
 from cupar._kernels import policies
 from cupar._kernels.family import aligned
-from cupar._kernels.image import Image
 from cupar._kernels.scan import SCAN
 
 SMS, OPTIN = 132, 232448
@@ -97,7 +97,7 @@ def test_scans_of_90_have_one_tier():
 
 def test_the_properties_are_those_of_the_code():
     scan = cupar.inclusive_scan("f4", "f4", lambda a, b: a + b, cc=90)
-    facts = Image.loads(scan._code._blob).properties
+    facts = stored_properties(scan)
     assert facts == STAGED
     assert b"cupar_scan_tiles" in scan.cubin()
 
@@ -106,6 +106,6 @@ def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
     f4 = np.dtype("f4")
     items, written, op = gradient_scan(f4, f4, f4, f4, f4, AxisLayout(1, 16, 1), False)
     scan = cupar.inclusive_scan(items, written, op, None, cc=90)
-    facts = Image.loads(scan._code._blob).properties
+    facts = stored_properties(scan)
     assert (facts["arrays"], facts["item"]) == (3, 12) and facts["ahead_tile"] > 0
     assert not spills_or_calls(scan, tmp_path)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.common import stored_properties
 from support.plans import planned
 
 import cupar
-from cupar._kernels.image import Image, properties_of
+from cupar._kernels.image import properties_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import SegmentsProblem
 
@@ -218,7 +219,7 @@ def test_what_is_staged_spills_nothing():
     scan = cupar.inclusive_segmented_scan(
         d_in, d_out, op=lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), cc=90
     )
-    resources, facts = scan.build.resources(), Image.loads(scan._code._blob).properties
+    resources, facts = scan.build.resources(), stored_properties(scan)
     found = resources["cupar_segmented_scan_staged"]
     assert (found.local, facts["staged_tile"] > 0) == (0, True) and facts["staged_shared"] <= 227 << 10
     # A block has rows of 8,192 in registers, and two such blocks fit.

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
+from support.common import stored_properties
 from support.plans import planned
 
 import cupar
-from cupar._kernels.image import Image
 from cupar._kernels.segmented_sort import SEGMENTED_SORT, SegmentedSortProblem
 from cupar._launch.marshal import reader
 
@@ -206,6 +206,6 @@ def test_wrong_rows_and_counts_are_named(specified):
 def test_teams_fit_into_the_shared_memory_of_a_card(cc, most):
     """Words of 16 bytes; 8.8 has as little as 8.6 (CUB's arch_traits.h)."""
     sort = cupar.segmented_sort("f8", "f8", "f8", "f8", "i8", "i8", UP, cc=cc)
-    facts = Image.loads(sort._code._blob).properties
+    facts = stored_properties(sort)
     needed = facts["team_threads"] * facts["team_bytes"]
     assert needed <= most << 10 < 2 * needed

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.common import stored_properties
 from support.plans import planned
 
 import cupar
@@ -68,9 +69,7 @@ def test_what_is_not_in_the_cache_is_loaded_one_vector_at_a_time():
 def test_vectors_are_as_wide_as_the_largest_items_allow(d_in, d_out, facts):
     operator = (lambda a: a.a) if getattr(d_in, "names", None) else (lambda a: a)
     built = cupar.unary_transform(d_in, d_out, operator, cc=CC)
-    from cupar._kernels.image import Image
-
-    found = Image.loads(built._code._blob).properties
+    found = stored_properties(built)
     assert (found["items"], found["rows"]) == facts
     assert built.build.cubin_size < 20_000
 

@@ -10,7 +10,7 @@ import cupar
 from cupar import _cache
 from cupar._base import warnings as _warnings
 from cupar._device import driver
-from cupar._kernels.image import Image
+from cupar._kernels.image import Image, properties_in
 
 NO_CODE = Image({}, b"\x7fELF").dumps()  # a build with nothing in it, of 4 bytes
 
@@ -119,3 +119,8 @@ def fresh_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "warned", set())
     _cache.reset_stats()
+
+
+def stored_properties(algorithm):
+    """Return the properties of a build, as its entry in the cache has them."""
+    return properties_in(_cache.find(algorithm.build.key).entry.payload)
