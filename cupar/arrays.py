@@ -11,9 +11,9 @@ Arrays in host memory are worked on by the CPU. Functions are fetched from their
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._base.lazy import fetched
 
 _NAMES = {
     "counting": "Histogram bincount histogram median quantile segment_reduce",
@@ -44,7 +44,7 @@ _NAMES = {
     "sorting": "TopK argsort merge searchsorted sort top_k",
     "transforms": "transform",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._functions", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
@@ -143,17 +143,3 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.sorting import sort as sort
     from ._functions.sorting import top_k as top_k
     from ._functions.transforms import transform as transform
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
-    value = globals()[name] = getattr(importlib.import_module(f"._functions.{module}", __package__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

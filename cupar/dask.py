@@ -13,9 +13,9 @@ modules when first used.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._base.lazy import fetched
 
 _NAMES = {
     "named": "all any count_nonzero cumulative_prod cumulative_sum max min prod sum unique_counts",
@@ -23,7 +23,7 @@ _NAMES = {
     "reductions": "histogram reduce scan top_k",
     "sorting": "reduce_by_key sort unique",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._dask", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
@@ -47,17 +47,3 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._dask.sorting import reduce_by_key as reduce_by_key
     from ._dask.sorting import sort as sort
     from ._dask.sorting import unique as unique
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
-    value = globals()[name] = getattr(importlib.import_module(f"._dask.{module}", __package__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

@@ -12,9 +12,9 @@ used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .._base.lazy import fetched
 from ._table import TABLE
 
 _NAMES = {
@@ -30,8 +30,10 @@ _NAMES = {
     "op": "OpKind",
     "struct": "gpu_struct",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _SUBMODULES = frozenset(("algorithms", "determinism", "iterators", "op", "struct", "types", "typing"))
+_MODULES, __getattr__, __dir__ = fetched(
+    __name__, __name__, _NAMES, _SUBMODULES, ": it has the public names of cuda.compute 1.2.1"
+)
 
 _BINDINGS_AVAILABLE = True  # where cuda.compute has False, without a driver, this builds all the same
 
@@ -46,19 +48,3 @@ if TYPE_CHECKING:  # the same for type checkers
     from .iterators import *  # noqa: F403
     from .op import OpKind as OpKind
     from .struct import gpu_struct as gpu_struct
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}: it has the public names of cuda.compute 1.2.1"
-        )
-    value = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *sorted(_SUBMODULES)]

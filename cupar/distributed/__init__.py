@@ -13,9 +13,9 @@ modules when they are first used.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._base.lazy import fetched
 
 _NAMES = {
     "c10d": "StoreMapping",
@@ -35,7 +35,7 @@ _NAMES = {
     "sort": "MergeSort RadixSort merge_sort radix_sort",
     "topk": "TopK top_k",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._fleet", _NAMES, ["arrays"])
 
 __all__ = sorted([*_MODULES, "arrays"])  # noqa: PLE0605
 
@@ -81,19 +81,3 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .._fleet.topk import TopK as TopK
     from .._fleet.topk import top_k as top_k
     from . import arrays as arrays
-
-
-def __getattr__(name: str) -> Any:
-    if name == "arrays":
-        return importlib.import_module(".arrays", __name__)
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
-    value = globals()[name] = getattr(importlib.import_module(f".._fleet.{module}", __package__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

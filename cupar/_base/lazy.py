@@ -1,0 +1,41 @@
+"""Modules whose names are fetched from others when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+
+def fetched(
+    module: str, room: str, names: Mapping[str, str], modules: Collection[str] = (), why: str = ""
+) -> tuple[dict[str, str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return in which file each of a module's names is, its ``__getattr__``, and its ``__dir__``.
+
+    Parameters
+    ----------
+    module : str
+        Its name.
+    room : str
+        The package of the files, as in ``"cupar._functions"``.
+    names : mapping
+        The names that a file has, separated by spaces, by the file.
+    modules : collection of str
+        Modules of its own, which are names, too.
+    why : str
+        Ends the message of errors about other names.
+    """
+    files = {name: file for file, each in names.items() for name in each.split()}
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f"{module}.{name}")
+        if name not in files:
+            message = f"module {module!r} has no attribute {name!r}{why}"
+            raise AttributeError(message, name=name, obj=sys.modules[module])
+        value = getattr(importlib.import_module(f"{room}.{files[name]}"), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return files, get, lambda: sorted({*sys.modules[module].__all__, *modules})
