@@ -51,7 +51,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         If a compiler refuses.
     """
     with timed(seconds, "template"):
-        family = spec.algorithm_class._family
+        family = spec.family
         assert family is not None
         return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])
 
@@ -112,7 +112,7 @@ def link(
 ) -> tuple[bytes, int]:
     """Link operators with the parts of a template; return the serialised build, and the size of its cubin."""
     with timed(seconds, "link"), limits.explained(spec):
-        family = spec.algorithm_class._family
+        family = spec.family
         assert family is not None
         cubin = _link(spec, template, operators)
         properties = dict(zip(family.properties, _properties(cubin, operators), strict=False))

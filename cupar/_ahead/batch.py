@@ -205,7 +205,7 @@ def _in_order(todo: Sequence[BuildJob]) -> list[BuildJob]:
 
 def _headers(job: BuildJob) -> tuple[str, int]:
     """Return the key of the headers that a job's kernels include."""
-    family = job.spec.algorithm_class._family
+    family = job.spec.family
     return "" if family is None or job.spec.is_cpu else family.source_of(job.spec), job.spec.cc
 
 

@@ -300,7 +300,7 @@ def _row(each: Tuned, card: Card) -> str:
     if outcome is None or outcome.winner is None:
         return ""
     with policies.lookups() as asked:
-        spec.algorithm_class._family.tunable.default(spec)
+        spec.family.tunable.default(spec)
     tables = {
         id(table): name for name, table in vars(policies).items() if isinstance(table, policies.PolicyTable)
     }

@@ -38,7 +38,7 @@ digest = toolchain.digest
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
     """Return the parts of a template's key: types and options, but no function of the user's."""
-    family = spec.algorithm_class._family
+    family = spec.family
     assert family is not None
     versions = {
         **toolchain.template_versions(),
@@ -105,7 +105,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
 
 def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
     """Return the parts of the key of a policy that was measured on a kind of card; see `_obtain.tuned`."""
-    family = spec.algorithm_class._family
+    family = spec.family
     assert family is not None
     assert family.tunable is not None
     used = ("cuda-cccl", "cuda-major")

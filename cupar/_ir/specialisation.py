@@ -39,7 +39,7 @@ class Specialisation:
     Attributes
     ----------
     algorithm_class : type of Algorithm
-        The class that the factory returns, also of one for the CPU; it names the family of the kernels.
+        The class that the factory returns, also of one for the CPU.
     algorithm : str
         As in ``"reduce_into"``.
     arguments : tuple of Argument
@@ -61,6 +61,11 @@ class Specialisation:
     options: tuple[tuple[str, Any], ...]
     cc: int
     links: tuple[Linkable, ...] = ()
+
+    @property
+    def family(self) -> Any:
+        """The family of its kernels, a `Family`."""
+        return self.algorithm_class._family
 
     @property
     def is_cpu(self) -> bool:

@@ -72,7 +72,7 @@ class Loaded:
     def __init__(
         self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
     ) -> None:
-        family, self._context = spec.algorithm_class._family, context
+        family, self._context = spec.family, context
         assert family is not None
         shapes = family.shapes(spec)
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)

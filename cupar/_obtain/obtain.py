@@ -234,7 +234,7 @@ def class_of(spec: Specialisation) -> Any:
 
 def _tier(spec: Specialisation, is_called: bool) -> str:
     """Return the tier that a factory builds; empty for algorithms without tiers."""
-    family = spec.algorithm_class._family
+    family = spec.family
     if family is None or spec.is_cpu or not family.has_quick_tier(spec):
         return ""
     from . import tiers

@@ -125,7 +125,7 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
 
 def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     """Return the policy of a build, and its source."""
-    family = spec.algorithm_class._family
+    family = spec.family
     if family is None or family.tunable is None or spec.is_cpu:
         return None
     found = family.tunable.of(spec)

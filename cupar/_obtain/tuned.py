@@ -35,7 +35,7 @@ _known: dict[Any, str] = {}  # policies as text by device, name and scope; empty
 
 def applied(spec: Specialisation, device: driver.Device | None) -> Specialisation:
     """Return the specialisation with the policy that was measured on such a card, if there is one."""
-    family = spec.algorithm_class._family
+    family = spec.family
     tunable = None if family is None else family.tunable
     if device is None or tunable is None or spec.option("policy") is not None or is_off():
         return spec
@@ -53,7 +53,7 @@ def is_off() -> bool:
 
 def _look(spec: Specialisation, card: Card) -> str:
     """Return the policy kept for a specialisation on a kind of card; empty if there is no policy."""
-    tunable = spec.algorithm_class._family.tunable
+    tunable = spec.family.tunable
     if not tunable.space(spec):
         return ""
     parts = policy_parts(spec, card)

@@ -204,7 +204,7 @@ def tunable(specs: Iterable[Specialisation], card: Card) -> tuple[list[Specialis
     found: dict[str, Specialisation] = {}
     left: dict[str, str] = {}
     for spec in specs:
-        family = spec.algorithm_class._family
+        family = spec.family
         name = f"{spec.algorithm}({', '.join(structs.text(each.value) for each in spec.arguments)})"
         if spec.is_kernel:
             left[f"kernel {spec.operators[0][1].name}"] = "a kernel of your own has no policy"

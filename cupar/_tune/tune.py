@@ -153,7 +153,7 @@ def tune(
     The first candidates are built while the bench is made. `notify` is called with each outcome, and
     with None several times a second.
     """
-    tunable = spec.algorithm_class._family.tunable
+    tunable = spec.family.tunable
     default = tunable.of(spec)
     end = clock() + seconds
     search_end = end - min(_CONFIRMING_SECONDS, _CONFIRMING * seconds)

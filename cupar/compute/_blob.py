@@ -127,7 +127,7 @@ def _kernels(spec: Specialisation) -> Any:
     """Return a digest of the kernels' sources; for the CPU, the compilers' versions."""
     if spec.is_cpu:
         return toolchain.cpu_versions()
-    return headers.digest(spec.algorithm_class._family.source_of(spec))
+    return headers.digest(spec.family.source_of(spec))
 
 
 def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algorithm:

@@ -24,7 +24,6 @@ from cupar import _cache
 from cupar._ahead import batch, codec
 from cupar._base import warnings as _warnings
 from cupar._base.words import size_text
-from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
 from cupar._cli import program
 from cupar._cli import terminal as _terminal
@@ -34,6 +33,7 @@ from cupar._inspect import environment as _environment
 from cupar._jobs import helpers
 from cupar._obtain import produce
 from cupar._store import entry as _entry
+from cupar._store.disk import Pruned
 
 COMMANDS = [
     "info",
@@ -216,17 +216,27 @@ def test_the_version(run):
     assert run("--version") == (0, f"cupar {cupar.__version__}\n", "")
 
 
+@pytest.fixture
+def pruned(monkeypatch):
+    """Return the arguments of the calls of `cupar.cache.prune`, which removes nothing."""
+    calls = []
+    monkeypatch.setattr(cupar.cache, "prune", lambda **given: calls.append(given) or Pruned(0, 0))
+    return calls
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("0", 0), ("10", 10), ("10b", 10), ("5k", 5 << 10), ("500M", 500 << 20), ("1.5GiB", 3 << 29)],
 )
-def test_sizes(text, size):
-    assert _commands._bytes(text) == size
+def test_sizes(text, size, run, pruned):
+    run("cache", "prune", "--size", text)
+    assert pruned == [{"size": size, "unused_for": None}]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("2w", 1209600)])
-def test_times(text, seconds):
-    assert _commands._seconds(text) == seconds
+def test_times(text, seconds, run, pruned):
+    run("cache", "prune", "--unused", text)
+    assert pruned == [{"size": None, "unused_for": seconds}]
 
 
 @pytest.mark.parametrize(

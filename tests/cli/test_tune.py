@@ -139,7 +139,7 @@ def test_rows_are_those_that_would_come_first(gpu):
             name, ["float64"] * (2 if asked.ALGORITHMS[name].types[0] == "keys" else 1), None, False, 90
         )
         with policies.lookups() as found:
-            spec.algorithm_class._family.tunable.default(spec)
+            spec.family.tunable.default(spec)
         keys[name] = found[0]
     assert keys["unique_by_key"] == (policies.COMPACT, (90, "unique", 8, 8))
     assert keys["histogram_even"] == (policies.HISTOGRAM, (90, 8))

@@ -137,7 +137,7 @@ def test_all_that_is_compiled_is_in_the_key(specialise, monkeypatch):
         patch.setattr(
             spec.algorithm_class,
             "_family",
-            replace(spec.algorithm_class._family, traits=lambda spec: "// another"),
+            replace(spec.family, traits=lambda spec: "// another"),
         )
         assert template(spec) != before
     with monkeypatch.context() as patch:

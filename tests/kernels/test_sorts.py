@@ -32,7 +32,7 @@ def steps(plan):
 
 def launches(spec, plan):
     """Return what a plan launches: kernel, grid, and its numbers by name."""
-    shapes = spec.algorithm_class._family.shapes(spec)
+    shapes = spec.family.shapes(spec)
     found = []
     for name, values in steps(plan):
         numbers = dict(zip(shapes[name].numbers, values, strict=True))
@@ -360,7 +360,7 @@ def test_kernels_take_what_shapes_give(make):
     expected = sizes_of_parameters(algorithm.cubin())
     values = chain.Layouts.of(spec, [*spec.algorithm_class._uses])
     used = set()
-    for shape in spec.algorithm_class._family.shapes(spec).values():
+    for shape in spec.family.shapes(spec).values():
         for launch in shape.launches:
             used.add(launch.kernel)
             assert packed_sizes(launch, values) == expected[launch.kernel], launch.kernel

@@ -311,14 +311,14 @@ def specs():
 def test_the_default_may_be_tried():
     """What is there by default is in the space, or CUB's: so that a search may begin there."""
     for spec in specs():
-        tunable = spec.algorithm_class._family.tunable
+        tunable = spec.family.tunable
         default = tunable.of(spec)
         assert default is None or tunable.may_be(spec, default), (spec.algorithm, default)
 
 
 def test_spaces_are_ordered_and_policies_are_told_apart():
     for spec in specs():
-        family: Family = spec.algorithm_class._family
+        family: Family = spec.family
         space = family.tunable.space(spec)
         assert {*space} == {*family.tunable.fields}
         assert all([*each] == sorted(set(each)) for each in space.values())
@@ -337,6 +337,6 @@ def test_text_that_is_no_policy():
 
 def test_scopes_are_text():
     for spec in specs():
-        scope = spec.algorithm_class._family.tunable.scope(spec)
+        scope = spec.family.tunable.scope(spec)
         assert all(isinstance(value, str) for value in scope.values())
         assert json.loads(json.dumps(policy_parts(spec, HERE))) == policy_parts(spec, HERE)

@@ -110,7 +110,7 @@ def test_iterators_over_arrays_are_made(gpu, name):
 def bench(gpu):
     """A bench with two candidates, of which the second one is quicker."""
     spec = spec_of(("unary_transform", "float32"))
-    tunable = spec.algorithm_class._family.tunable
+    tunable = spec.family.tunable
     found = [tunable.made(128, 32, 4), tunable.made(512, 64, 4)]
     with Scratch(1) as scratch:
         builder = Candidates(spec, scratch)
