@@ -51,7 +51,7 @@ def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(axis).__name__}") from None
     if not ndim:
-        raise np.exceptions.AxisError(f"{name}: expected None, as there are no dimensions, got {found}")
+        raise np.exceptions.AxisError(f"{name}: there are no dimensions, so that none has the number {found}")
     if not -ndim <= found < ndim:
         raise np.exceptions.AxisError(
             f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {found}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -13,6 +14,14 @@ import numpy as np
 
 from .._fingerprint import walk
 from .._functions.calls import Operand
+from .._ir.iterator import Iterator
+from ..reduce import reduce_into
+from ..scan import exclusive_scan, inclusive_scan
+from ..segmented import segmented_reduce, segmented_sort
+from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
+from ..sort import radix_sort
+from ..topk import segmented_top_k, top_k
+from ..transform import binary_transform, unary_transform
 from .primitive import Function
 from .primitive import call as bind
 from .program import CallRecorder
@@ -55,7 +64,7 @@ def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, factory, names, fixed, outputs = given
     made = [work.empty(shape, dtype) for _, shape, dtype in outputs]
     known = {name: each.value for name, each in fixed}
-    known.update((name, each.items) for name, each in zip(names, operands, strict=True))
+    known.update((name, each.items) for (name, _), each in zip(names, operands, strict=True))
     known.update((name, each.items) for (name, *_), each in zip(outputs, made, strict=True))
     chosen, required = _chosen(known, factory), _parameters(factory)
     lacking = [name for name, each in required.items() if each.default is each.empty and name not in chosen]
@@ -71,7 +80,48 @@ def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     return made
 
 
-_CALL = Function("call", _body)
+# By factory: that of rows, and the number that says how many items are written for each.
+_OF_ROWS: dict[Any, tuple[Any, str]] = {
+    inclusive_scan: (inclusive_segmented_scan, "num_items"),
+    exclusive_scan: (exclusive_segmented_scan, "num_items"),
+    reduce_into: (segmented_reduce, ""),
+    radix_sort: (segmented_sort, "num_items"),
+    top_k: (segmented_top_k, "k"),
+    unary_transform: (unary_transform, "num_items"),
+    binary_transform: (binary_transform, "num_items"),
+}
+_OF_ROWS |= {of_rows: (of_rows, written) for of_rows, written in _OF_ROWS.values()}
+_OF_ALL = {"determinism", "begin_bit", "end_bit"}  # what functions of rows do not take
+
+
+def _under_batch(batch: int, factory: Any, names: Any, fixed: Any, outputs: Any) -> Any:
+    """Return the call for a batch as rows, where the algorithm has them and each row is a whole array."""
+    given = {name: each.value for name, each in fixed}
+    of_rows, written = _OF_ROWS.get(factory, (None, ""))
+    items = given.pop("num_items", None)
+    rows, length = given.pop("num_segments", 1), given.pop("segment_size", items)
+    each = given.get(written, length) if written else 1
+    if (
+        of_rows is None
+        or length is None
+        or (of_rows is segmented_reduce and given.get("h_init") is None)
+        or not _OF_ALL.isdisjoint(given)
+        or any(isinstance(value, Iterator) for value in given.values())
+        or any(size != rows * length for _, size in names)
+        or any(math.prod(shape) != rows * each for _, shape, _ in outputs)
+    ):
+        return None
+    of_batch = {"num_segments": batch * rows, "segment_size": length}
+    given |= of_batch if of_rows is not factory or items is None else {"num_items": batch * length}
+    return (
+        of_rows,
+        tuple([(name, batch * size) for name, size in names]),
+        tuple([(name, _Given(value)) for name, value in given.items()]),
+        tuple([(name, (batch, *shape), dtype) for name, shape, dtype in outputs]),
+    )
+
+
+_CALL = Function("call", _body, under_batch=_under_batch)
 
 
 def call(
@@ -102,7 +152,8 @@ def call(
 
     Notes
     -----
-    It has no derivative. Under ``vmap``, batches are called one by one.
+    It has no derivative. Under ``vmap``, a batch is rows for scans, reductions with an initial value, radix
+    sorts, `top_k` and transforms of whole arrays; others are called one by one.
 
     Examples
     --------
@@ -113,13 +164,23 @@ def call(
     >>> call(cupar.inclusive_scan, given, {"d_out": x})["d_out"]
     Array([3, 3, 3], dtype=int32)
     """
+    if not getattr(factory, "__module__", "").startswith("cupar."):
+        raise TypeError(f"factory: expected one of cupar's, as cupar.unique_by_key, got {factory!r}")
+    for name, each in outputs.items():
+        if not hasattr(each, "shape") or not hasattr(each, "dtype"):
+            kind = type(each).__name__
+            raise TypeError(f"outputs: expected an array or a jax.ShapeDtypeStruct as {name}, got {kind}")
+    if not outputs:
+        raise ValueError("outputs: expected the arrays that the algorithm writes, got none")
     names, arrays, fixed = [], [], []
     for name, each in arguments.items():
         if isinstance(each, jax.Array) or (isinstance(each, np.ndarray) and name != "h_init"):
-            names.append(name)
             arrays.append(jnp.asarray(each))
+            names.append((name, arrays[-1].size))
         else:
-            fixed.append((name, _Given(each)))
+            # On the CPU, an array of NumPy's would be one that holds the initial value when it is called.
+            is_array = isinstance(each, np.ndarray) and each.size == 1
+            fixed.append((name, _Given(each.reshape(())[()] if is_array else each)))
     if both := {*arguments} & {*outputs}:
         raise ValueError(f"outputs: expected names that are not in arguments, got {', '.join(sorted(both))}")
     results = tuple((name, tuple(each.shape), np.dtype(each.dtype)) for name, each in outputs.items())

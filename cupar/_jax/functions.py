@@ -22,18 +22,11 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import OpKind
 from ..search import upper_bound
 from ..segmented import segmented_reduce
-from .partition import Factors, rows
-from .primitive import Function, call
+from .partition import Factors
+from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
 
 _INT32 = np.dtype(np.int32)
-
-
-def _numbers(name: str, x: Any, kinds: str = "biufc") -> jax.Array:
-    found = jnp.asarray(x)
-    if structs.kind_of(np.dtype(found.dtype)) not in kinds:
-        raise TypeError(f"x: {name} takes {'real ' * ('c' not in kinds)}numbers, got {found.dtype}")
-    return found
 
 
 def _count(name: str, value: Any, most: int) -> int:
@@ -70,10 +63,6 @@ def _with_places(work: CallRecorder, x: Operand, axis: int, descending: bool) ->
     return made
 
 
-def _of_rows(inputs: Sequence[int], results: Sequence[int], axis: int, *_: Any) -> Factors:
-    return rows(axis, inputs, results)
-
-
 def _sorted_with(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending: bool) -> Any:
     """Return sorted items and their places, and tangents of the former."""
     (x,), (slope,) = given, tangents
@@ -86,12 +75,8 @@ def _sorted(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending
     return found[:1], slopes[:1]
 
 
-def _under_batch(axis: int, *more: Any) -> tuple[Any, ...]:
-    return axis + 1, *more
-
-
-_SORT = Function("sort", _sort_body, _under_batch, _of_rows, jvp=_sorted)
-_SORT_WITH = Function("sort", _with_places, _under_batch, _of_rows, jvp=_sorted_with)
+_SORT = Function("sort", _sort_body, along, jvp=_sorted)
+_SORT_WITH = Function("sort", _with_places, along, jvp=_sorted_with)
 
 
 def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
@@ -118,8 +103,8 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
     Array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    items = _numbers("sort", x)
-    static = axis_of(axis, items.ndim), bool(descending), bool(stable)
+    items = numbers("x", x)
+    static = Dim(axis_of(axis, items.ndim)), bool(descending), bool(stable)
     found: jax.Array = call(_SORT, (items,), static, ((items.shape, items.dtype),))[0]
     return found
 
@@ -129,10 +114,6 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
 
 def _top_k_body(work: CallRecorder, x: Operand, k: int, axis: int, largest: bool) -> Sequence[Operand]:
     return _top_k(work, x, k, axis, largest, _INT32)
-
-
-def _of_firsts(inputs: Sequence[int], results: Sequence[int], k: int, axis: int, largest: bool) -> Factors:
-    return rows(axis, inputs, results)
 
 
 def _first(x: Any, *static: Any) -> list[Any]:
@@ -146,9 +127,7 @@ def _first_slopes(given: Sequence[Any], tangents: Sequence[Any], *static: Any) -
     return found, [_taken(tangents[0], found[1], static[1]), None]
 
 
-_TOP_K = Function(
-    "top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest), _of_firsts, jvp=_first_slopes
-)
+_TOP_K = Function("top_k", _top_k_body, along, jvp=_first_slopes)
 
 
 def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
@@ -175,8 +154,8 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
     >>> top_k(jnp.array([1.0, 9.0, 2.0, 7.0]), 2)
     (Array([9., 7.], dtype=float32), Array([1, 3], dtype=int32))
     """
-    items = _numbers("top_k", x, "biuf")
-    at = axis_of(axis, items.ndim)
+    items = numbers("x", x, "biuf")
+    at = Dim(axis_of(axis, items.ndim))
     return tuple(_first(items, _count("k", k, items.shape[at]), at, bool(largest)))
 
 
@@ -281,7 +260,6 @@ def _spread(slopes: Sequence[Any], given: Sequence[Any], number: int, batch: int
 _SUMS = Function(
     "segment_sum",
     _sums,
-    lambda number, batch: (number, batch + 1),
     _of_segments,
     jvp=_sums_slopes,
     transpose=_spread,
@@ -314,14 +292,12 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:
     >>> segment_sum(jnp.arange(5), jnp.array([0, 2, 0, 2, 2]), 3)
     Array([2, 0, 8], dtype=int32)
     """
-    items, ids = _numbers("segment_sum", data, "iufc"), jnp.asarray(segment_ids)
-    if ids.dtype.kind not in "iu":
-        raise TypeError(f"segment_ids: expected integers, got {ids.dtype}")
+    items, ids = numbers("data", data, "iufc"), numbers("segment_ids", segment_ids, "iu")
     if ids.ndim != 1 or ids.shape != items.shape[:1]:
         raise ValueError(
             f"segment_ids: expected shape {items.shape[:1]}, that data begins with, got {ids.shape}"
         )
-    return _summed(items, ids, _count("num_segments", num_segments, 2**31 - 2), 0)[0]
+    return _summed(items, ids, _count("num_segments", num_segments, 2**31 - 2), Dim(0))[0]
 
 
 # --- Histograms -----------------------------------------------------------------------------------------
@@ -355,7 +331,7 @@ def _bins(
     return [hist]
 
 
-_HISTOGRAM = Function("histogram", _bins, lambda edges, dtype, batch: (edges, dtype, batch + 1))
+_HISTOGRAM = Function("histogram", _bins)
 
 
 def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) -> jax.Array:
@@ -381,7 +357,7 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
     >>> histogram(jnp.array([1.0, 2.0, 2.0, 3.0]), 2, (1, 3))
     Array([1, 3], dtype=int32)
     """
-    items = jax.lax.stop_gradient(_numbers("histogram", x, "biuf"))
+    items = jax.lax.stop_gradient(numbers("x", x, "biuf"))
     if items.dtype == jnp.bool_:
         items = items.astype(jnp.uint8)
     if range is None and isinstance(bins, (int, np.integer)):
@@ -391,7 +367,7 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
     dtype = np.dtype(np.float32) if structs.is_bfloat16(np.dtype(items.dtype)) else np.dtype(items.dtype)
     template: Any = Operand(None, np.empty(1, dtype), (1,))
     edges = edges_of(template, bins, range)  # reads nothing back, as the range is known
-    static = tuple(edges.tolist()), edges.dtype.str, 0
+    static = tuple(edges.tolist()), edges.dtype.str, Dim(0)
     if dtype != items.dtype:
         items = items.astype(dtype)
     found: jax.Array = call(_HISTOGRAM, (items.reshape(-1),), static, (((len(edges) - 1,), _INT32),))[0]

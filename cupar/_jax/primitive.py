@@ -14,11 +14,16 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .partition import Factors, partitioned
+from .. import structs
+from .partition import Factors, partitioned, rows
 from .program import Body, words
 
 Static = tuple[Any, ...]
 Outputs = tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
+
+
+class Dim(int):
+    """A number of dimensions, or one of them, among what is static: under ``vmap`` there is one more."""
 
 
 class Function(NamedTuple):
@@ -29,8 +34,6 @@ class Function(NamedTuple):
     name : str
     body : callable or None
         Takes a recorder, operands and what is static; returns operands of new arrays.
-    under_batch : callable or None
-        Returns what is static if all arrays have one more dimension in front; None: they go one by one.
     factors : callable or None
         Returns how sharded arrays are partitioned, given the numbers of dimensions of arguments and results,
         and what is static; None: each device has all of them.
@@ -43,15 +46,33 @@ class Function(NamedTuple):
     transpose : callable or None
         Takes cotangents of results, arrays, of which those are None that it is linear in, and what is static;
         returns cotangents of these, in a list with something for each array. None: that of `composed`.
+    under_batch : callable or None
+        Takes the size of a batch and what is static; returns that of arrays with one more dimension in front,
+        or None if they go one by one. None: what is static has a `Dim`.
     """
 
     name: str
     body: Body | None
-    under_batch: Callable[..., Static] | None = None
     factors: Callable[..., Factors] | None = None
     composed: Callable[..., Sequence[Any]] | None = None
     jvp: Callable[..., tuple[Sequence[Any], Sequence[Any]]] | None = None
     transpose: Callable[..., Sequence[Any]] | None = None
+    under_batch: Callable[..., Static | None] | None = None
+
+
+def along(inputs: Sequence[int], results: Sequence[int], *static: Any) -> Factors:
+    """Return the factors of a function along an axis, the `Dim` among what is static."""
+    return rows(next(each for each in static if type(each) is Dim), inputs, results)
+
+
+def numbers(name: str, x: Any, kinds: str = "biufc") -> jax.Array:
+    """Return an array of JAX's; raise TypeError, which begins with `name`, if it is not of such dtypes."""
+    found = jnp.asarray(x)
+    is_extended = jax.dtypes.issubdtype(found.dtype, jax.dtypes.extended)
+    if is_extended or structs.kind_of(np.dtype(found.dtype)) not in kinds:
+        wanted = {"biuf": "real numbers", "iu": "integers"}.get(kinds, "numbers")
+        raise TypeError(f"{name}: expected {wanted}, got {found.dtype}")
+    return found
 
 
 call_p = Primitive("cupar")
@@ -170,6 +191,10 @@ def _batched(
     size = next(each.shape[at] for each, at in zip(arrays, dims, strict=True) if at is not None)
     first = [each if at is None else jnp.moveaxis(each, at, 0) for each, at in zip(arrays, dims, strict=True)]
     if function.under_batch is None:
+        more: Static | None = tuple([Dim(each + 1) if type(each) is Dim else each for each in static])
+    else:
+        more = function.under_batch(size, *static)
+    if more is None:
 
         def one(batched: Sequence[Any]) -> list[Any]:
             rest = iter(batched)
@@ -183,7 +208,7 @@ def _batched(
             for each, at in zip(first, dims, strict=True)
         ]
         results = tuple(((size, *shape), dtype) for shape, dtype in outputs)
-        found = call(function, whole, function.under_batch(*static), results)
+        found = call(function, whole, more, results)
     return found, [0] * len(found)
 
 

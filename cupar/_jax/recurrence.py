@@ -12,17 +12,8 @@ from .._functions.axes import axis_of
 from .._functions.calls import Operand
 from .._functions.recurrences import _gradients
 from .._functions.scans import _linear_recurrence
-from .partition import Factors, rows
-from .primitive import Function, call
+from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
-
-
-def _factors(inputs: Sequence[int], results: Sequence[int], axis: int, reverse: bool) -> Factors:
-    return rows(axis, inputs, results)
-
-
-def _under_batch(axis: int, reverse: bool) -> tuple[int, bool]:
-    return axis + 1, reverse
 
 
 def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> jax.Array:
@@ -74,7 +65,7 @@ def _of_first(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
     return one * other
 
 
-_RECURRENCE = Function("linear_recurrence", _body, _under_batch, _factors, jvp=_jvp, transpose=_transposed)
+_RECURRENCE = Function("linear_recurrence", _body, along, jvp=_jvp, transpose=_transposed)
 
 
 def recurrence(axis: int, reverse: bool, *arrays: jax.Array) -> jax.Array:
@@ -120,15 +111,13 @@ def _gradients_composed(*given: Any) -> Sequence[jax.Array]:
 _TANGENT = Function(
     "the tangent of linear_recurrence",
     None,
-    _under_batch,
     composed=_tangent,
     transpose=_tangent_transposed,
 )
 _GRADIENTS = Function(
     "the gradient of linear_recurrence",
     _gradients_body,
-    _under_batch,
-    _factors,
+    along,
     composed=_gradients_composed,
 )
 
@@ -170,7 +159,7 @@ def linear_recurrence(
     Array([1.75, 1.5 , 1.  ], dtype=float32)
     """
     a, b = jnp.broadcast_arrays(*_promoted(a, b))
-    at = axis_of(axis, b.ndim)
+    at = Dim(axis_of(axis, b.ndim))
     if initial is None:
         return recurrence(at, bool(reverse), a, b)
     shape = b.shape[:at] + b.shape[at + 1 :]
@@ -188,7 +177,7 @@ def linear_recurrence(
 
 
 def _promoted(*given: Any) -> list[jax.Array]:
-    arrays = [jnp.asarray(each) for each in given]
+    arrays = [numbers(name, each) for name, each in zip("ab", given, strict=True)]
     dtype = jnp.result_type(*arrays)
     if dtype == jnp.bool_:
         raise TypeError("b: expected numbers, got bool")

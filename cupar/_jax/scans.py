@@ -16,8 +16,7 @@ from .._functions.rows import layout_along, scanned_rows
 from .._functions.scans import _backwards
 from .._functions.values import accumulated, cast, casting
 from ..iterators import ZipIterator
-from .partition import Factors, rows
-from .primitive import Function, call
+from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
 from .recurrence import recurrence, shifted
 from .traced import operator
@@ -37,10 +36,6 @@ def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
         items, out = _backwards(items, layout.size), _backwards(out, layout.size)
     scanned_rows(work, items, out, layout, op.op, None)
     return found
-
-
-def _factors(inputs: Sequence[int], results: Sequence[int], op: Any, axis: int, reverse: bool) -> Factors:
-    return rows(axis, inputs, results)
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, reverse: bool = False) -> Any:
@@ -84,7 +79,9 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
     Array([1., 3., 3.], dtype=float32)
     """
     leaves, tree = jax.tree.flatten(xs)
-    leaves = [jnp.asarray(each) for each in leaves]
+    if not callable(fn):
+        raise TypeError(f"fn: expected a function that is written with jnp, got {fn!r}")
+    leaves = [numbers("xs", each) for each in leaves]
     if not 0 < len(leaves) <= _MOST:
         raise ValueError(f"xs: expected from 1 to {_MOST} arrays, got {len(leaves)}")
     for i, each in enumerate(leaves):
@@ -93,16 +90,22 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
                 f"xs: expected arrays of one shape, {leaves[0].shape}, got {each.shape} for leaf {i}: "
                 "broadcast it, or use jax.lax.associative_scan"
             )
-    at, number = axis_of(axis, leaves[0].ndim), len(leaves)
+    at, number = Dim(axis_of(axis, leaves[0].ndim)), len(leaves)
 
     def flat(*given: Any) -> list[Any]:
         sides = (jax.tree.unflatten(tree, each) for each in (given[:number], given[number:]))
         try:
             result = fn(*sides)
-        except jax.errors.ConcretizationTypeError as error:
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
             raise TypeError(
-                "fn: it asks for a number that is not known while it is traced, as `if`, `and`, `max` and "
-                "`int` do: write jnp.where, `&`, jnp.maximum and the like"
+                "fn: it asks for a number that is not known while it is traced, as `if`, `and`, `max`, `int` "
+                "and functions of NumPy do: write jnp.where, `&`, jnp.maximum and the like"
+            ) from error
+        except (TypeError, ValueError) as error:
+            said = str(error).partition("\n")[0]
+            raise TypeError(
+                f"fn: of two values, whose leaves are scalars, it raised {type(error).__name__}: {said}; "
+                "jax.lax.associative_scan takes functions of whole arrays"
             ) from error
         found, structure = jax.tree.flatten(result)
         if structure != tree:
@@ -227,15 +230,8 @@ def _pattern(op: Any, dtypes: Sequence[Any], real: Sequence[int]) -> list[list[b
     return [[not zero[j * len(real) + i] for j in range(len(real))] for i in range(len(real))]
 
 
-_SCAN = Function(
-    "associative_scan", _body, lambda op, axis, reverse: (op, axis + 1, reverse), _factors, jvp=_jvp
-)
-_TANGENT = Function(
-    "the tangent of associative_scan",
-    None,
-    lambda op, real, axis, reverse: (op, real, axis + 1, reverse),
-    composed=_tangent,
-)
+_SCAN = Function("associative_scan", _body, along, jvp=_jvp)
+_TANGENT = Function("the tangent of associative_scan", None, composed=_tangent)
 
 # --- Recurrences with matrices -----------------------------------------------------------------------------
 
@@ -290,7 +286,6 @@ def _affine_transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, r
 _AFFINE = Function(
     "the tangent of associative_scan",
     None,
-    lambda axis, reverse: (axis + 1, reverse),
     composed=_affine_composed,
     jvp=_affine_jvp,
     transpose=_affine_transposed,

@@ -21,6 +21,53 @@ def test_a_scan_under_jit_and_vmap(rng):
     assert jax.vmap(scanned)(x).tolist() == np.cumsum(x, 1).tolist()
 
 
+OF_WHOLE_ARRAYS = {
+    cupar.inclusive_scan: (
+        {"op": cupar.OpKind.PLUS, "h_init": None},
+        "d_in",
+        "d_out",
+        lambda x: x.cumsum(-1),
+    ),
+    cupar.exclusive_scan: (
+        {"op": cupar.OpKind.PLUS, "h_init": np.ones(1, np.int32)},
+        *("d_in", "d_out", lambda x: 1 + x.cumsum(-1) - x),
+    ),
+    cupar.reduce_into: (
+        {"op": cupar.OpKind.PLUS, "h_init": np.full(1, 2, np.int32)},
+        *("d_in", "d_out", lambda x: 2 + x.sum(-1, keepdims=True)),
+    ),
+    cupar.radix_sort: ({}, "d_in_keys", "d_out_keys", lambda x: np.sort(x, -1)),
+    cupar.top_k: ({"k": 3}, "d_in_keys", "d_out_keys", lambda x: -np.sort(-x, -1)[..., :3]),
+    cupar.unary_transform: ({"op": cupar.OpKind.NEGATE}, "d_in", "d_out", lambda x: -x),
+}
+
+
+@pytest.mark.parametrize("factory", OF_WHOLE_ARRAYS, ids=lambda each: each.__name__)
+def test_a_batch_is_rows(factory, rng):
+    given, name, out, expected = OF_WHOLE_ARRAYS[factory]
+    x = rng.integers(0, 99, (2, 3, 7)).astype(np.int32)
+    result = jax.ShapeDtypeStruct(expected(x[0, 0]).shape, np.int32)
+
+    def called(x):
+        return call(factory, {**given, name: x, "num_items": 7}, {out: result})[out]
+
+    nested = jax.jit(jax.vmap(jax.vmap(called)))
+    assert "while" not in nested.lower(x).as_text()  # one call, not one for each
+    np.testing.assert_array_equal(nested(x), expected(x))
+    np.testing.assert_array_equal(called(x[0, 0]), expected(x[0, 0]))
+
+
+def test_a_batch_that_has_no_rows(rng):
+    """Iterators, and calls of a part of an array, go one by one."""
+    x = rng.integers(0, 99, (3, 7)).astype(np.int32)
+
+    def first(x):
+        given = {"d_in": x, "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 4}
+        return call(cupar.inclusive_scan, given, {"d_out": x[:4]})["d_out"]
+
+    np.testing.assert_array_equal(jax.vmap(first)(x), x[:, :4].cumsum(1))
+
+
 def test_more_items_than_a_part_has(rng):
     x = rng.integers(0, 9, 200_000).astype(np.int32)
     np.testing.assert_array_equal(jax.jit(scanned)(x), np.cumsum(x))
@@ -87,6 +134,17 @@ def test_what_it_refuses():
         scanned(x, d_inn=x)
     with pytest.raises(TypeError, match="call has no derivative"):
         jax.grad(lambda x: scanned(x).sum())(x.astype(np.float32))
+    for factory, outputs, said in (
+        (
+            len,
+            {"d_out": x},
+            "factory: expected one of cupar's, as cupar.unique_by_key, got <built",
+        ),
+        (cupar.inclusive_scan, {"d_out": 3}, "outputs: expected an array or a jax.ShapeDtypeStruct as d_out"),
+        (cupar.inclusive_scan, {}, "outputs: expected the arrays that the algorithm writes, got none"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            call(factory, {"d_in": x}, outputs)
     given = {"d_in": HostArray(), "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 3}
     with pytest.raises(TypeError, match="d_in: expected one of the arrays that `call` was given"):
         call(cupar.inclusive_scan, given, {"d_out": x})

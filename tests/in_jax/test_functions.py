@@ -110,5 +110,5 @@ def test_what_it_refuses(x):
         segment_sum(x, jnp.zeros(4, np.int32), 3)
     with pytest.raises(TypeError, match="num_segments: expected an integer, known when it is traced"):
         jax.jit(segment_sum)(x, jnp.zeros(3, np.int32), 3)
-    with pytest.raises(TypeError, match="x: top_k takes real numbers, got complex64"):
+    with pytest.raises(TypeError, match="x: expected real numbers, got complex64"):
         top_k(x.astype(np.complex64), 1)

@@ -184,6 +184,16 @@ def test_what_it_refuses():
         associative_scan(lambda a, b: a > b, x)
     with pytest.raises(TypeError, match="fn: it asks for a number .* jnp.maximum"):
         associative_scan(max, jnp.arange(3.0))
+    with pytest.raises(TypeError, match="fn: it asks for a number .* functions of NumPy"):
+        associative_scan(np.add, jnp.arange(3.0))
+    with pytest.raises(TypeError, match="fn: of two values.* it raised TypeError: .* argument: 'c'"):
+        associative_scan(lambda a, b, c: a, x)
+    with pytest.raises(TypeError, match="it raised ValueError: matmul .* takes functions of whole arrays"):
+        associative_scan(jnp.matmul, jnp.ones((4, 2, 2)))
+    with pytest.raises(TypeError, match="fn: expected a function that is written with jnp, got 'max'"):
+        associative_scan("max", x)
+    with pytest.raises(TypeError, match="xs: expected numbers, got key<"):
+        associative_scan(jnp.add, jax.random.split(jax.random.key(0)))
     with pytest.raises(TypeError, match="fn: expected a result of the structure of xs"):
         associative_scan(lambda a, b: (a, b), x)
     with pytest.raises(

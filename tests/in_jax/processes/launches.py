@@ -1,5 +1,6 @@
 """Print where a program's launches differ from those of the same calls from Python."""
 
+import math
 import sys
 
 import jax
@@ -41,7 +42,8 @@ def other(factory, arrays, fixed, outputs):
     from cupar._jax import called
 
     given = tuple((name, called._Given(each)) for name, each in fixed.items())
-    static = factory, tuple(arrays), given, tuple((name, *each) for name, each in outputs.items())
+    names = tuple((name, math.prod(shape)) for name, (shape, _) in arrays.items())
+    static = factory, names, given, tuple((name, *each) for name, each in outputs.items())
     return called._body, static, [*arrays.values()], [*outputs.values()]
 
 
