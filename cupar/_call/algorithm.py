@@ -18,7 +18,7 @@ from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .._launch.arguments import completed
 from .._launch.code import Code, Loaded
-from .._launch.marshal import reader
+from .._launch.marshal import call_reader
 from .._launch.state import LaunchState, Read
 from .built import Build, Built, Pending
 
@@ -196,7 +196,7 @@ class Launchable:
             fork.leak(self._free)
             self._free = _no_states()
 
-    def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
+    def _call_reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
         """Return a function that checks the arguments of a call, and returns the problem and the values."""
         raise NotImplementedError
 
@@ -229,7 +229,7 @@ class Launchable:
             return self._new_state(current, number, stream), free
 
     def _new_state(self, context: driver.Context, number: int | None, stream: int) -> LaunchState:
-        return LaunchState(self._code.loaded(context), self._reader, context, number, stream)
+        return LaunchState(self._code.loaded(context), self._call_reader, context, number, stream)
 
     def _release(self, context: driver.Context) -> None:
         """Forget free launch states, in a context and on streams: they give back their graphs."""
@@ -388,9 +388,9 @@ class Algorithm(Launchable):
 
     run: Callable[..., None]
 
-    def _reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
-        """Return a function that checks the arguments of a call; see `marshal.reader`."""
-        return reader(self._spec, self._states, lend)
+    def _call_reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
+        """Return a function that checks the arguments of a call; see `marshal.call_reader`."""
+        return call_reader(self._spec, self._states, lend)
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         return completed(type(self).run, arguments, named)

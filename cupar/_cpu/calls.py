@@ -38,7 +38,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         """
         reader = self._cpu_reader
         if reader is None:
-            reader = self._cpu_reader = self._reader(None)
+            reader = self._cpu_reader = self._call_reader(None)
         try:
             read = within_cpu_call(reader, arguments, lend)
             if self._is_listed and isinstance(read[0], SegmentsProblem):

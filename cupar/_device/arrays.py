@@ -79,19 +79,19 @@ def _describe(cls: type) -> str:
     return f"{kind}, which is in host memory; copy it to the device, as with cupy.asarray, {readers.ON_CPU}"
 
 
-_host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
+_converters: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
 _anywhere: dict[type, Callable[[Any], ArrayView]] = {}  # classes of views of host and of device arrays
 
 
 def _view_host(array: Any) -> ArrayView:
     if type(array) in _anywhere:
         return _anywhere[type(array)](array)
-    reader = _host_readers.get(type(array))
-    if reader is None:
+    converter = _converters.get(type(array))
+    if converter is None:
         from . import host_arrays
 
-        reader = _host_readers[type(array)] = host_arrays.reader(array)
-    found = reader(array)
+        converter = _converters[type(array)] = host_arrays.converter(array)
+    found = converter(array)
     flags, address = found.flags, found.__array_interface__["data"][0]
     c_order = flags.c_contiguous
     owner = None if found is array else found  # the exporter's memory, which may be a copy

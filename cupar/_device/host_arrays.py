@@ -41,7 +41,7 @@ def is_pytorchs_dtype(cls: type) -> bool:
     return (cls.__module__, cls.__name__) == ("torch", "dtype")
 
 
-def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
+def converter(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     """Return a function that makes NumPy arrays of arrays of this class, in the same memory."""
     if is_masked(type(array)):
         raise TypeError(_MASKED)

@@ -31,9 +31,9 @@ class _ByValue:
     __slots__ = ("_classes", "_encoding")
 
     def __init__(self, value: object, where: str) -> None:
-        reader = ValueEncoder(_identity, identify=True)
-        self._encoding, _ = reader.read(value, where)
-        self._classes = reader.classes  # so that no other class gets their ids
+        encoder = ValueEncoder(_identity, identify=True)
+        self._encoding, _ = encoder.read(value, where)
+        self._classes = encoder.classes  # so that no other class gets their ids
 
     def matches(self, value: object) -> bool:
         try:

@@ -71,7 +71,7 @@ class _Walk:
     """One computation of a fingerprint, which visits a function and everything it reads and calls."""
 
     def __init__(self) -> None:
-        self._reader = ValueEncoder(self._callee, check=extensions.check)
+        self._encoder = ValueEncoder(self._callee, check=extensions.check)
         self._operator: tuple[object, object] = (None, None)  # and the function that it wraps, if it does
         # Functions, with their numbers, by id.
         self._met: dict[int, tuple[int, FrozenFunction | FrozenJitted]] = {}
@@ -134,7 +134,7 @@ class _Walk:
             raise refusal(_OPERATOR, operator, "Give a Python function, or a function under @cuda.jit.")
         extensions.check(operator, _OPERATOR)
         self._operator = operator, getattr(operator, "py_func", None) if is_dispatcher(operator) else None
-        return self._reader.read(operator, _OPERATOR)
+        return self._encoder.read(operator, _OPERATOR)
 
     def _callee(self, value: Any, where: str) -> Pair:
         if is_external(value):
@@ -213,7 +213,7 @@ class _Walk:
         self._met[id(dispatcher)] = len(self._met), frozen
         self._dispatchers.append((dispatcher, options))
         self._attributes += [(dispatcher, "py_func", function), (dispatcher, "_can_compile", True)]
-        of_options, _ = self._reader.read(compiled, where)
+        of_options, _ = self._encoder.read(compiled, where)
         of_function, frozen.function = self._callee(function, where)
         return frame("dispatcher", of_options, of_function, *self._own_links(dispatcher)), frozen
 
@@ -338,7 +338,7 @@ class _Walk:
 
     def _value(self, where: str, value: object) -> Pair:
         place = len(self._parts)
-        encoding, copy = self._reader.read(value, where)
+        encoding, copy = self._encoder.read(value, where)
         if value is not None:
             self._parts.insert(place, (where, short(value, encoding)))
         return encoding, copy

@@ -52,7 +52,7 @@ class ArrayLibrary:
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return a copy in host memory, after the enqueued work is done."""
-        return np.array(host_arrays.reader(array)(array))
+        return np.array(host_arrays.converter(array)(array))
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of host memory as an array of the library."""
@@ -62,7 +62,7 @@ class ArrayLibrary:
         """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
         if isinstance(array, np.generic):
             return np.asarray(array)
-        return host_arrays.reader(array)(array)
+        return host_arrays.converter(array)(array)
 
 
 class _Torch(ArrayLibrary):
@@ -103,7 +103,7 @@ class _Torch(ArrayLibrary):
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
         found = self._own(array).cpu()
-        return np.array(host_arrays.reader(found)(found))
+        return np.array(host_arrays.converter(found)(found))
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._torch.from_numpy(given.copy()).to(self._place)

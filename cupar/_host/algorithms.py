@@ -232,7 +232,7 @@ def _function(kind: AlgorithmType, call: calls.CompiledCall) -> Any:
     plans.register(known.plan)
     names = {
         "_plan": known.plan,
-        "_facts": plans.reader(known.facts),
+        "_facts": plans.facts_reader(known.facts),
         "_nothing": plans.nothing,
         "_emitter": plans.emitter(known.facts),
         "_status_of": plans.status_of,

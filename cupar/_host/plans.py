@@ -103,7 +103,7 @@ def _read(context: Any, builder: Any, address: Any, kind: Any) -> Any:
     return address if isinstance(kind, types.BaseTuple) else word_at(builder, address, 0)
 
 
-def reader(facts: Any) -> Any:
+def facts_reader(facts: Any) -> Any:
     """Return ``facts(table)``, which gives facts like these from a build's table.
 
     Plans unpack a tuple without names, so that is one.

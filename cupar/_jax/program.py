@@ -287,7 +287,7 @@ class Rendering:
         resolved.remember(algorithm)
         spec, key = algorithm._spec, algorithm.build.key
         loaded = algorithm._code.loaded(driver.current_context())
-        problem, *values = algorithm._reader(None)(arguments, [].append)
+        problem, *values = algorithm._call_reader(None)(arguments, [].append)
         self._check(spec, values)
         emitted = Emitted()
         address = self._needs(loaded.plan(loaded.facts, problem, emitted.emit))

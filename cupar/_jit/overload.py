@@ -171,7 +171,7 @@ class Overload(Launchable):
         """Return a table of free launch states: of the default stream, of other streams, or of any."""
         return self._free[table]
 
-    def _reader(self, lend: Any) -> Callable[..., Read]:
+    def _call_reader(self, lend: Any) -> Callable[..., Read]:
         return tuple  # never called: launch sites pack arguments themselves, and `BoundKernel` sets its own
 
     def _new_state(self, context: driver.Context, number: int | None, stream: int) -> LaunchState:

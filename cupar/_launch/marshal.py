@@ -73,7 +73,7 @@ def read({given}):
 """
 
 
-def reader(
+def call_reader(
     spec: Specialisation,
     states: Sequence[State | None],
     lend: arrays.Lend | None = None,

@@ -150,7 +150,7 @@ def test_iterators_and_captured_arrays_of_the_other_device():
     on_gpu = cupar.TransformIterator(Device(N), negated, "f4")
     with cupar.device("cpu"):
         on_cpu = cupar.TransformIterator(X, negated, "f4")
-    read = cupar.unary_transform(on_gpu, "f4", scaled, cc=90)._reader(None)
+    read = cupar.unary_transform(on_gpu, "f4", scaled, cc=90)._call_reader(None)
     negation = cupar.unary_transform(on_cpu, "f4", negated, cc="cpu")
     out = np.zeros(N, "f4")
     expected = read((on_gpu, Device(N), N))

@@ -809,7 +809,7 @@ def test_other_iterators_than_the_algorithm_was_built_for(built, given, message)
 
 def test_an_iterator_for_an_array():
     """What the call itself checks: an array's address is taken without the iterators' help."""
-    read = STRUCTURES["reverse"]("unary_transform")(0)._reader(None)
+    read = STRUCTURES["reverse"]("unary_transform")(0)._call_reader(None)
     with pytest.raises(TypeError, match="^d_out: .*Iterator"):
         read((ReverseIterator(Device()), ReverseIterator(Device()), 5))
     with pytest.raises(TypeError, match=r"^d_in: .*Reverse\(.*got Pointer"):

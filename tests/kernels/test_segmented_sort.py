@@ -8,7 +8,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.segmented_sort import SEGMENTED_SORT, SegmentedSortProblem
-from cupar._launch.marshal import reader
+from cupar._launch.marshal import call_reader
 
 UP = cupar.SortOrder.ASCENDING
 SMS, RUNNING = 132, 4
@@ -177,7 +177,7 @@ def test_the_last_pass_writes_the_output(keys, specified):
 def test_wrong_rows_and_counts_are_named(specified):
     def problem(spec, n, m, size, keys="keys", values=None):
         """Have arguments read, which are refused before arrays are."""
-        return reader(spec, ())((keys, None, values, None, n, m, None, None, size))
+        return call_reader(spec, ())((keys, None, values, None, n, m, None, None, size))
 
     arrays = ["i4"] * 4
     rows, offsets = (specified(cupar.segmented_sort, *arrays, *each, UP) for each in ([None] * 2, ["i4"] * 2))

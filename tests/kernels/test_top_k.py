@@ -8,7 +8,7 @@ from support.plans import planned
 
 import cupar
 from cupar._kernels.top_k import TOP_K, TopKProblem
-from cupar._launch.marshal import reader
+from cupar._launch.marshal import call_reader
 from cupar.topk import SegmentedTopK, TopK
 
 SMS, RUNNING = 132, 2
@@ -245,7 +245,7 @@ def test_problems(spec_of):
 
 def refused(spec, *given):
     """Have arguments of a call read that are refused before its arrays are."""
-    reader(spec, ())((None, None, None, None, *given))
+    call_reader(spec, ())((None, None, None, None, *given))
 
 
 @pytest.mark.parametrize(
