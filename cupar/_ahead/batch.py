@@ -8,7 +8,6 @@ one build with it.
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ from .._jobs.helpers import Helper, HelperError
 from .._jobs.pool import Crew
 from .._obtain import factory_cache, obtain
 from . import record
-from .make import Outcome, make, request
+from .make import Outcome, made_by, make
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 1.0
@@ -250,9 +249,7 @@ def build(
             return unusable
         start = time.perf_counter()
         try:
-            asked = request(job.spec, _headers(job) in common)
-            made: Outcome = pickle.loads(helper.ask(f"{make.__module__}:make_in_helper", asked))
-            return made
+            return made_by(helper, job.spec, _headers(job) in common)
         except HelperError as error:
             _unlock(job)
             return Outcome("failed", time.perf_counter() - start, error=str(error))

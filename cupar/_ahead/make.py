@@ -12,6 +12,7 @@ from .._base.warnings import CacheWarning
 from .._base.words import message
 from .._compile import precompiled
 from .._ir.specialisation import Specialisation
+from .._jobs.helpers import Helper
 from .._obtain import obtain
 from . import codec
 
@@ -46,9 +47,16 @@ def make(spec: Specialisation) -> Outcome:
     return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)
 
 
-def request(spec: Specialisation, of_many: bool) -> bytes:
-    """Return what `make_in_helper` takes: a specialisation, and whether its kernels' headers serve others."""
-    return bytes([of_many]) + codec.dumps(spec)
+def made_by(helper: Helper, spec: Specialisation, of_many: bool) -> Outcome:
+    """Have a helper make a build; `of_many`: its kernels' headers serve others.
+
+    Raises
+    ------
+    Exception
+        Whatever `Helper.ask` raises, or pickling what an operator reads.
+    """
+    request = bytes([of_many]) + codec.dumps(spec)
+    return cast(Outcome, pickle.loads(helper.ask(f"{__name__}:make_in_helper", request)))
 
 
 def make_in_helper(request: bytes) -> bytes:

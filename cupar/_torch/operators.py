@@ -239,8 +239,7 @@ def differentiable(
 
 # --- Tensors for kernels -----------------------------------------------------------------------------------
 
-_NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-_DTYPES = {getattr(torch, name): np.dtype(name) for name in ("bool", *_NAMES.split())}
+_DTYPES = {getattr(torch, name): np.dtype(name) for name in {*structs.NAMES.values()} - {"bfloat16"}}
 
 
 def numpy_dtype(name: str, dtype: Any) -> np.dtype[Any]:

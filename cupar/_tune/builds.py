@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from .. import _cache
-from .._ahead import make
+from .._ahead.make import made_by
 from .._base.words import message
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
@@ -41,9 +40,7 @@ class Scratch:
 
         def ask(helper: Helper) -> None:
             try:
-                answer = helper.ask(f"{make.__name__}:make_in_helper", make.request(spec, True))
-                outcome: make.Outcome = pickle.loads(answer)
-                done(outcome.error)
+                done(made_by(helper, spec, True).error)
             except Exception as error:  # a helper that crashed, or could not start
                 done(message(error) or type(error).__name__)
 
