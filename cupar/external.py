@@ -35,7 +35,7 @@ def cpp(
     ----------
     source : str or path
         C++ that defines a ``__device__`` function, or the file of it. The headers of CUDA and CCCL are there
-        to be included, and so do what is beside the file and absolute paths. A macro may not name the file
+        to be included, and so do files beside it and absolute paths. A macro may not name the file
         that is included. The file is read when this is called.
     signature : str, numba signature or (result, list of arguments)
         As in ``"float32(float32, int64)"`` or, for dtypes and struct types, ``(np.float32, [np.float32,

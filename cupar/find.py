@@ -59,7 +59,7 @@ def find_if(
     cond : callable, OpKind or RawOp
         A predicate of one item.
     none : int, optional
-        What is written if it holds for no item: -1, or by default the number
+        The result if it holds for no item: -1, or by default the number
         of items.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that

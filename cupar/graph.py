@@ -52,7 +52,7 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
         What a factory such as `reduce_into` returned.
     *arguments, **named
         Those of its call, without temporary storage, which the graph has, and without stream. The graph
-        keeps device arrays alive, those that operators capture excepted. What is on the host, such as
+        keeps device arrays alive, those that operators capture excepted. Host data, such as
         ``h_init``, is read when the graph is built and updated.
     name : str, optional
         For messages, for the ``after`` of other nodes, and for `Graph.update`.
@@ -66,7 +66,7 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
     Raises
     ------
     TypeError
-        If `algorithm` is not one. What is wrong with its arguments is found when a graph is built.
+        If `algorithm` is not one. Errors of its arguments are found when a graph is built.
 
     Examples
     --------

@@ -122,7 +122,7 @@ class ZipIterator(Iterator):
     Raises
     ------
     TypeError, ValueError
-        If there is none, or one of them is something else.
+        If there is no iterator, or one of them is something else.
 
     Examples
     --------

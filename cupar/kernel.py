@@ -82,7 +82,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     Parameters
     ----------
     function : function or signatures, optional
-        What is decorated; or the signature of the kernel, or a list of them, as in
+        The decorated function; or the signature of the kernel, or a list of them, as in
         ``"void(float32[:], int64)"``: these are compiled at once if there is a GPU or `cc`, and no others.
     cc : int, pair of int or str, optional
         Compute capability to compile signatures for, as in 90, (9, 0), "9.0" or "sm_90"; by default the

@@ -148,7 +148,7 @@ def reduce_by_key(
         As many items as there are runs. Where the last key of each run goes, of
         the same dtype or one that it is converted to.
     d_in_values : device array, iterator or dtype, num_items items
-        What is reduced.
+        The values to reduce.
     d_out_aggregates : device array, iterator or dtype
         As many items as there are runs. Where the results go. Its dtype may
         differ from the accumulator's.
@@ -231,7 +231,7 @@ def exclusive_scan_by_key(
     d_in_keys : device array, iterator or dtype, num_items items
         The keys. Only their dtype matters here.
     d_in_values : device array, iterator or dtype, num_items items
-        What is scanned.
+        The values to scan.
     d_out_values : device array, iterator or dtype, num_items items
         Where the result goes; it may be `d_in_values` itself, but not
         `d_in_keys`. Its dtype may differ from the accumulator's.
@@ -305,7 +305,7 @@ def inclusive_scan_by_key(
     d_in_keys : device array, iterator or dtype, num_items items
         The keys. Only their dtype matters here.
     d_in_values : device array, iterator or dtype, num_items items
-        What is scanned.
+        The values to scan.
     d_out_values : device array, iterator or dtype, num_items items
         Where the result goes; it may be `d_in_values` itself, but not
         `d_in_keys`. Its dtype may differ from the accumulator's.

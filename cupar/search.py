@@ -97,9 +97,9 @@ def lower_bound(
     Parameters
     ----------
     d_data : device array or dtype, n items
-        What is searched, sorted by `comp`. Only its dtype matters here.
+        The data to search, sorted by `comp`. Only its dtype matters here.
     d_values : device array, iterator or dtype, m items
-        What is searched for, of the same dtype.
+        The values to search for, of the same dtype.
     d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
     comp : callable, OpKind, RawOp or None
@@ -107,8 +107,8 @@ def lower_bound(
         `d_data` is sorted by. None: ``<``.
     values_sorted : bool, optional
         Promises that `d_values` are sorted by `comp`, too, which makes many of
-        them several times quicker to find. If they are not, what is written to
-        `d_out` is undefined, and no more than that.
+        them several times quicker to find. If they are not, the contents of
+        `d_out` are undefined, but nothing else is.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.
@@ -158,9 +158,9 @@ def upper_bound(
     Parameters
     ----------
     d_data : device array or dtype, n items
-        What is searched, sorted by `comp`. Only its dtype matters here.
+        The data to search, sorted by `comp`. Only its dtype matters here.
     d_values : device array, iterator or dtype, m items
-        What is searched for, of the same dtype.
+        The values to search for, of the same dtype.
     d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
     comp : callable, OpKind, RawOp or None
@@ -168,8 +168,8 @@ def upper_bound(
         `d_data` is sorted by. None: ``<``.
     values_sorted : bool, optional
         Promises that `d_values` are sorted by `comp`, too, which makes many of
-        them several times quicker to find. If they are not, what is written to
-        `d_out` is undefined, and no more than that.
+        them several times quicker to find. If they are not, the contents of
+        `d_out` are undefined, but nothing else is.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.

@@ -179,7 +179,7 @@ class SegmentedTopK(
         ----------
         d_in_keys : device array, at least `num_items` items
         d_out_keys : device array, at least ``num_segments * k`` items
-            What is found of segment i goes to row i of `k` items. A segment
+            The results of segment i go to row i of `k` items. A segment
             that has fewer leaves the rest of its row as it is.
         d_in_values : device array or iterator, at least `num_items` items
         d_out_values : device array, at least ``num_segments * k`` items

@@ -1,7 +1,7 @@
 """Specialisations as bytes, for recorded lists and for the helper processes that build.
 
 An operator goes by value: as the frozen copy that its fingerprint was taken of (see `_fingerprint`), which is
-what is compiled. So where it arrives nothing of the user's need be installed, and what the user has changed
+what is compiled. So the receiver needs none of the user's packages, and changes that the user has made
 meanwhile is not seen. The compilers' own functions and types go by name, bytecode as `marshal` has it. Device
 arrays that an operator captures stay behind: a build depends on their types alone.
 

@@ -293,7 +293,7 @@ def _print_results(results: list[Tuned], is_dry: bool) -> None:
 
 
 def _row(each: Tuned, card: Card) -> str:
-    """Return a winner as a row of the table that its default is from; empty if there is none."""
+    """Return a winner as a row of its default's table; empty without a winner."""
     from .._kernels import policies
 
     spec, outcome = each.spec, each.outcome

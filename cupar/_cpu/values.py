@@ -129,7 +129,7 @@ _I16, _I32, _FLOAT, _DOUBLE = ir.IntType(16), ir.IntType(32), ir.FloatType(), ir
 def _single(context: Any, builder: Any, value: Any, kind: Any) -> Any:
     """Return a number as a 32-bit float that is rounded to 16 bits as the number itself would be.
 
-    What is lost is kept in the last bit ("round to odd"): S. Boldo, G. Melquiond, "When double rounding is
+    Lost bits are kept in the last bit ("round to odd"): S. Boldo, G. Melquiond, "When double rounding is
     odd", IMACS 2005.
     """
     if isinstance(kind, types.Literal):

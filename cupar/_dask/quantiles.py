@@ -26,7 +26,7 @@ def quantile(x: da.Array, q: Any, /, *, method: str = "linear") -> da.Array:
     q : number or sequence of numbers
         From 0 to 1, on the host.
     method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
-        What is between two items.
+        The value between two items.
 
     Returns
     -------

@@ -64,7 +64,7 @@ class _Mail:
         self.changed = threading.Condition()
         self.found: dict[tuple[int, int], Any] = {}  # by the number of the call, and the rank
         self.failure, self.is_over = "", False
-        # Of rank 0: its connections to others, each for as long as both live, and what is told there.
+        # Of rank 0: its connections to others, each for as long as both live, and the records there.
         self.others: dict[int, Any] = {}
         self.telling: list[Any] = []
 

@@ -33,7 +33,7 @@ class Carry:
     Attributes
     ----------
     value : numpy.dtype
-        Of what is combined.
+        Of the combined values.
     record : numpy.dtype
         A value, and whether there is one.
     combined : callable

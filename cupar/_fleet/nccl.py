@@ -50,7 +50,7 @@ class _Config(ctypes.Structure):
 
 @cache
 def _library() -> Any:
-    """Return the NCCL that PyTorch has loaded, else the system's; None if there is none, or an old one."""
+    """Return the NCCL that PyTorch has loaded, else the system's; None if it is missing or too old."""
     version = c_int()
     try:
         found = ctypes.CDLL("libnccl.so.2")

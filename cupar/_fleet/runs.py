@@ -188,7 +188,7 @@ def reduce_by_key(
     d_out_unique : array or iterator
         As many items as this shard has runs. Where the last key of each run goes.
     d_in_values : array or iterator, n items
-        What is reduced.
+        The values to reduce.
     d_out_aggregates : array
         As many items as this shard has runs. Where the results go. Values are combined in its dtype.
     d_out_num_runs : array, 3 items of int64

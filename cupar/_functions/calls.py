@@ -213,7 +213,7 @@ def zipped(parts: Sequence[Operand]) -> Operand:
 
 
 def array_in(given: Any) -> Any:
-    """Return the first array in what is given, None if there is none."""
+    """Return the first array among arguments, or None."""
     if isinstance(given, tuple):
         found = [array_in(each) for each in given]
     elif isinstance(given, Iterator):

@@ -459,7 +459,7 @@ def quantile(
     axis, keepdims, stream
         As for `reduce`.
     method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
-        What is between two items.
+        The value between two items.
 
     Returns
     -------

@@ -62,7 +62,7 @@ def find_first(
     like: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Return the index of the first item, in C's order, for which a predicate holds; -1 if there is none.
+    """Return the index of the first item, in C's order, for which a predicate holds; -1 without one.
 
     It stops early: few items are read behind the match.
 

@@ -19,7 +19,7 @@ from .values import accumulated, cast, casting
 
 
 class ShiftedIterator(Iterator):
-    """Yields for each item of an array the one `by` places behind it; zeros, where there is none.
+    """Yields for each item of an array the one `by` places behind it, or zero beyond the end.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None,
     x1 : array
         Of one dimension, sorted as by `sort`, unless there is a `sorter`.
     x2 : array or number
-        What is searched for.
+        The values to search for.
     side : {"left", "right"}, optional
         Whether before or behind equal items.
     sorter : array of integers, optional

@@ -2,7 +2,7 @@
 
 A kernel's value is the address of its words in a context: a head (see `_launch.words`), and an entry for each
 tuple of types that compiled code launches it with. Each kernel has a type of its own, since the
-type decides what is compiled.
+type decides the code.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The interface is C's: ``xla/ffi/api/c_api.h``. A handler takes the address of a call frame and returns that of
 an error, or 0. It says that it is of the version of whoever asks, as nothing that it reads has changed since
-the first one; or of JAX's headers, if nobody says one. It touches no Python object, unless a program is
+the first one; or else of JAX's headers. It touches no Python object, unless a program is
 called that this process has not resolved yet.
 
 A program is words of 8 bytes and relocations, which are attributes of the call (see `program`). The handler

@@ -27,7 +27,7 @@ HEAD = 3
 GPU_RECORD = 11
 # Calls: the function's number, how many, and how many words they have in common; these; each one's `Part`.
 CPU_RECORD, PART = 3, 7
-SELF = -1  # what is relocated by the address of the program itself
+SELF = -1  # relocations by the address of the program itself
 
 
 def identity(builds: str) -> int:

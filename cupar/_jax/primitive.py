@@ -33,18 +33,18 @@ class Function(NamedTuple):
     ----------
     name : str
     body : callable or None
-        Takes a recorder, operands and what is static; returns operands of new arrays.
+        Takes a recorder, operands and static arguments; returns operands of new arrays.
     factors : callable or None
         Returns how sharded arrays are partitioned, given the numbers of dimensions of arguments and results,
-        and what is static; None: each device has all of them.
+        and static arguments; None: each device has all of them.
     composed : callable or None
-        Takes arrays and what is static, and returns the same arrays, made by what JAX knows derivatives of.
-        Without a body, that is what is compiled.
+        Takes arrays and static arguments, and returns the same arrays, made by differentiable functions of
+        JAX. Without a body, it is compiled itself.
     jvp : callable or None
-        Takes arrays, their tangents, of which None is zero, and what is static; returns results and their
+        Takes arrays, their tangents (None: zero) and static arguments; returns results and their
         tangents. None: that of `composed`, if there is one.
     transpose : callable or None
-        Takes cotangents of results, arrays, of which those are None that it is linear in, and what is static;
+        Takes cotangents of results, arrays (None for those that it is linear in), and static arguments;
         returns cotangents of these, in a list with something for each array. None: that of `composed`.
     under_batch : callable or None
         Takes the size of a batch and what is static; returns that of arrays with one more dimension in front,

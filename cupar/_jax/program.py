@@ -1,6 +1,6 @@
 """Calls as data: a function's launches for arrays of known shapes are recorded once as a program.
 
-Functions work with arrays that nobody writes, in memory that is reserved and takes none. What would be
+Functions work with arrays without content, in reserved addresses without memory. What would be
 launched, or called on the CPU, is written down with all of its parameters, where their addresses are found
 again. To be sure that it is these and no number that looks alike, all is recorded twice, with others.
 """

@@ -171,7 +171,7 @@ def _interpreter() -> str:
 
 # --- In a helper ---------------------------------------------------------------------------------------
 
-# Isolated, and without the user's script: nothing of the user's is imported, but what is in `sys.path` is
+# Isolated, and without the user's script: no user's module is imported, but `sys.path` is
 # found as it is in the process that asks.
 _PROGRAM = """
 import sys

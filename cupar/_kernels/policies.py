@@ -87,7 +87,7 @@ class PolicyTable(Generic[P]):
         return None if row is None else row.policy
 
     def get(self, cc: int, *scope: int | str) -> P:
-        """Return the policy for a compute capability, which `EVERY` has; KeyError if there is none."""
+        """Return the policy for a compute capability, or that of `EVERY`; KeyError if neither exists."""
         found = self.find(cc, *scope)
         if found is None:
             raise KeyError((cc, *scope))

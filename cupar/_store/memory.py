@@ -51,7 +51,7 @@ class SingleFlightCache(Generic[V]):
         self._flights = {}
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value under `key`, None if there is none."""
+        """Return the value under `key`, or None."""
         return self._values.get(key)
 
     def get_or_make(self, key: Hashable, make: Callable[[], V]) -> V:

@@ -35,7 +35,7 @@ def waits(op: Any, called: str, fused: Callable[..., Any] | None) -> None:
     called : str
         What compiled code calls in its place: the same, without the dispatcher.
     fused : callable, optional
-        Given its arguments, returns what is computed in kernels of inductor's, or None.
+        Given its arguments, returns expressions for inductor's kernels, or None.
     """
     _waiting.append((op, called, fused))
 

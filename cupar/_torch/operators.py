@@ -216,7 +216,7 @@ def differentiable(
         saved = ctx.saved_tensors
         if not in_transform():
             return jvp(saved, ctx.how, *tangents)
-        # Levels below have tangents of these, and of what is done here; that of this level is `tangents`.
+        # Levels below have tangents of these, and of the work here; this level's are `tangents`.
         with forward_ad._set_fwd_grad_enabled(True):
             primals = [
                 each if each is None else forward_ad.unpack_dual(each, level=0).primal for each in saved

@@ -181,7 +181,7 @@ def _power(x: Any, y: Any) -> Any:
     return x**y
 
 
-# What is called by its name in `math`, and replaced there.
+# Functions of `math` that are called by name, and replaced there.
 RECORDED = {name: _recorded(name) for name in DERIVATIVES} | {"pow": _power, "fabs": abs}
 _REPLACED: dict[Any, Any] = {
     builtins.min: _least,

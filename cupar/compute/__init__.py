@@ -5,7 +5,7 @@
 
 All names, parameters and forms are those of ``cuda.compute``: one call that does all, named arguments alone;
 ``make_…`` objects, which take operators and iterators anew in each call; ``compute_capability=``, with one
-or several; `serialize` and `deserialize`. What is built is kept in cupar's cache, and a one-call form costs
+or several; `serialize` and `deserialize`. Builds are kept in cupar's cache, and a one-call form costs
 what asking a factory of `cupar` again, and ``run``, cost. Each name is fetched from its file when it is first
 used.
 """

@@ -55,7 +55,7 @@ def struct(fields: Mapping[str, TypeDescriptor], name: str = "AnonStruct") -> St
     Raises
     ------
     TypeError
-        If a field's type is none of NumPy's.
+        If a field's type is not NumPy's.
     """
     for each, kind in fields.items():
         if kind.dtype is None:  # of which NumPy would make a float64

@@ -25,6 +25,6 @@ def _begin() -> None:
 
 
 _begin()
-# Then python goes on as if this were not there: with that of the user, or the error that there is none.
+# Then python continues without this file: with the user's sitecustomize, or the error that it is missing.
 del sys.modules[__name__]
 importlib.import_module(__name__)
