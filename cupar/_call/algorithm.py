@@ -1,4 +1,4 @@
-"""What algorithms and kernels share as `Launchable`, and `Algorithm`, which has the phases of a call."""
+"""`Launchable`, the base of algorithms and users' kernels, and `Algorithm`, which adds two-phase calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Launchable:
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
-        # With the quick tier's code, once the fast one took its place: captured graphs may still launch it.
+        # The quick tier's code, once the fast code replaced it: captured graphs may still launch it.
         self._former: Any = None
         # Free launch states, in three tables: for the default stream, by the number of the context; for
         # another stream, by its number; for any, kernel by kernel, by the context's number.
@@ -66,7 +66,7 @@ class Launchable:
         try:
             built = self._source = source.result()  # which releases the user's operator
         except EXPECTED as error:
-            raise error.with_traceback(None)  # noqa: B904 - else frames of all that wait for it pile up
+            raise error.with_traceback(None)  # noqa: B904 - else frames of all waiting threads accumulate
         self._follow(built)
         return built
 
@@ -75,7 +75,7 @@ class Launchable:
             built.faster.follow(self)
 
     def _replace(self, built: Built) -> None:
-        """Have calls from now on use faster code. Those that are being made go on; nothing is loaded here."""
+        """Use faster code for calls from now on. Calls in progress continue; nothing is loaded here."""
         before = self._source
         if not isinstance(before, Built) or before.faster is None:
             return
@@ -83,7 +83,7 @@ class Launchable:
         if before.build.origin == "memory":
             built = replace(built, build=replace(built.build, origin="memory", seconds={}))
         self._source = built
-        self._free = _no_states()  # after that, so that no state with the former code is in it
+        self._free = _no_states()  # last, so that it holds no state with the former code
 
     @property
     def _code(self) -> Code:
@@ -95,12 +95,12 @@ class Launchable:
 
     @property
     def is_built(self) -> bool:
-        """Whether the code is there, so that nothing waits for it."""
+        """Whether the code is available without a wait."""
         return isinstance(self._source, Built)
 
     @property
     def build(self) -> Build:
-        """Where its code came from; waits for that, as `ready` does."""
+        """The origin of its code; waits for the build, as `ready` does."""
         return self._built.build
 
     @brief
@@ -124,7 +124,7 @@ class Launchable:
         Raises
         ------
         TypeError, BuildError
-            Whatever the factory would have raised, had it waited; and what linking the fast kernels raised.
+            The error that the factory would have raised, had it waited; or that of linking the fast kernels.
         ValueError
             If `tier` is something else.
         """
@@ -167,7 +167,7 @@ class Launchable:
         return html.fields(f"{name} for {device.text(self._spec.cc)}", [*arguments, *fields])
 
     def _shown(self) -> tuple[str, list[tuple[str, str]], Build | str]:
-        """Return its name, its arguments, and its build, or a text in place of one."""
+        """Return its name, its arguments, and its build, or a text instead of a build."""
         spec, source = self._spec, self._source
         arguments = [(each.name, nodes.description(each.given)) for each in spec.arguments]
         arguments += [(name, op.name) for name, op in spec.operators if not spec.is_kernel]
@@ -251,7 +251,8 @@ class Launchable:
         NoDeviceError
             If there is no GPU.
         DriverError
-            If the driver refuses, as for want of memory. The build is kept, and asking again may succeed.
+            If the driver fails, as when memory is exhausted. The build is kept, and another attempt may
+            succeed.
         """
         if self._source.refusal:
             return
@@ -315,7 +316,7 @@ class Algorithm(Launchable):
         ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.LTOIR(…)`` and its like of numba.cuda, an
         ``ObjectCode`` of cuda.core, or a list of these.
 
-    They raise ``TypeError`` or ``ValueError`` if an argument is not what they take, or the operator cannot be
+    They raise ``TypeError`` or ``ValueError`` if an argument is invalid, or the operator cannot be
     compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.
 
     A call of the object has two phases, as in CUB: with None in place of the temporary storage it returns how
@@ -326,7 +327,7 @@ class Algorithm(Launchable):
         None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
         CuPy, PyTorch, Numba or cuda.core.
 
-    and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
+    and raise ``TypeError`` or ``ValueError`` if an argument has another type than the algorithm's, or is
     too small, and `NoDeviceError` if there is no GPU.
 
     Attributes
@@ -369,10 +370,10 @@ class Algorithm(Launchable):
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         any_order : tuple of str, optional
-            Arrays of which a call takes each item by itself, and writes outputs to the same places: they may
+            Arrays whose items are processed one by one, with outputs at the same indices: they may
             be in Fortran's order, if all are.
         rows : str, optional
-            The array whose rows are the segments, if there are no offsets: it tells their number.
+            The array whose rows are the segments, if there are no offsets: its shape gives their number.
         disjoint_outputs : bool, optional
             Whether no output may be another array of the call, too.
         """
@@ -403,7 +404,8 @@ class Algorithm(Launchable):
             read = state.read(arguments)
             if read[0] != state.problem:
                 state.prepare(read)
-            # With what aligning may take, and at least a byte, so that an array of that size has an address.
+            # Includes padding for alignment, and at least a byte, so that an array of that size has an
+            # address.
             needed = state.nbytes + _SLACK if state.nbytes else 1
             if temp_storage is None:
                 if state.problem is None:
@@ -434,7 +436,7 @@ class Algorithm(Launchable):
         """Run with temporary storage of cupar's own, in the order of the stream."""
         if stream is None:
             handle = 0
-            try:  # what `_take` does most of the time, without a call
+            try:  # the common case of `_take`, inlined
                 state = (
                     free := self._free[0][-1 if (thread := _this_thread).ask() else thread.number.value]
                 ).pop()
@@ -454,7 +456,7 @@ class Algorithm(Launchable):
             workspace, allocate = None, storage.allocator.get()
             if nbytes <= (storage.LARGEST_WORKSPACE if allocate is None else storage.LARGEST_BESIDE):
                 workspace = state.memory.workspace(handle, state.number) if handle else state.memory.default
-            # Under a lock, for the kernels of two calls must not take turns in one workspace.
+            # Under a lock, since kernels of two calls must not interleave in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:
                     if nbytes <= workspace.nbytes or workspace.grow(nbytes):

@@ -25,8 +25,8 @@ class Bound:
 
     Notes
     -----
-    It is a CUDA graph of the call's kernels. It is launched where the context is current that it was made in,
-    and runs with the default priority on the whole GPU on any stream. Calling it never waits for the
+    It is a CUDA graph of the call's kernels. It must be launched with the context current in which it was
+    made, and runs with the default priority on the whole GPU on any stream. Calling it never waits for the
     GPU; making it may, when the driver needs more memory for graphs.
 
     It cannot be captured: a graph is not launched in a capture. Call `run` there.
@@ -137,7 +137,8 @@ class Bound:
             self._fills = [chain.filler(made, nodes) for chain in chains]
             self._executable = made.handle
         if self._fills:
-            self._launch, self._shapes = _closed, None  # if this is interrupted, the graph has some of both
+            # An interrupt from here on leaves the graph half updated.
+            self._launch, self._shapes = _closed, None
             for fill, own in zip(self._fills, numbers, strict=True):
                 fill(read, address, own)
             what = [*zip(chains, numbers, strict=True)]
@@ -191,19 +192,19 @@ def _closed(executable: Any, where: Any) -> int:
 class _Held:
     """Resources that a bound call gives back, and its stream.
 
-    They are apart from the call, or the garbage collector could take the stream, and its handle, first.
+    They are a separate object, since the garbage collector could otherwise destroy the stream first.
     """
 
     def __init__(self, stream: Any, handle: int, context: driver.Context) -> None:
         self.executable: Executable | None = None
-        self.loaded: Any = None  # the code, which must be there for longer than the graph
+        self.loaded: Any = None  # the code, which must outlive the graph
         self.storage = (0, 0)  # address and bytes
         self._lent: tuple[Any, ...] = ()  # see `lent.Lent`
         self._stream, self._handle, self._context = stream, handle, context
         fork.in_child(self._forget)
 
     def _forget(self) -> None:
-        """Leave storage and lent memory to the parent process, as the graph does with itself."""
+        """Leave storage and lent memory to the parent process, as the graph does."""
         fork.leak(self._lent)
         self.storage, self._lent = (0, 0), ()
 
@@ -217,19 +218,19 @@ class _Held:
             part.keep(before) if is_gone else part.hold(before, self._handle)
 
     def collect(self) -> None:
-        """Give everything back, wherever the garbage collector runs."""
+        """Release everything, in any thread in which the garbage collector runs."""
         with suppress(Exception):
             self.give_back(is_collected=True)
 
     def give_back(self, is_collected: bool = False) -> None:
-        """Give everything back; if the call was collected, a stream given as a handle may be gone."""
+        """Release everything; if the call was collected, a stream given as a handle may no longer exist."""
         executable, self.executable = self.executable, None
         (address, nbytes), self.storage = self.storage, (0, 0)
         try:
             if executable is not None:
                 executable.destroy()
         finally:
-            # Else that may be gone, with the storage.
+            # Otherwise the context may no longer exist, nor the storage.
             if (address or self._lent) and driver.is_there(self._context):
                 is_gone = bool(is_collected and self._handle and isinstance(self._stream, int))
                 with driver.on(self._context):

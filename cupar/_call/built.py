@@ -1,4 +1,4 @@
-"""The code behind an algorithm object: built, or on its way."""
+"""The code of an algorithm object: built, or being built."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Build:
-    """Where an algorithm's code came from, and the time it took.
+    """The origin of an algorithm's code, and the time it took.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Build:
         return dict(self._shown().ltoir())
 
     def ptx(self) -> str:
-        """Return the PTX of all that is linked, from which the GPU code is assembled; see `ltoir`."""
+        """Return the PTX of all linked code, from which the GPU code is assembled; see `ltoir`."""
         return self._shown().ptx()
 
     def sass(self) -> str:
@@ -153,7 +153,7 @@ class Build:
     def resources(self) -> dict[str, Resources]:
         """Return each kernel's ``registers``, ``shared``, ``local`` and ``max_threads``, by its name.
 
-        Needs no GPU: the GPU code says it.
+        Needs no GPU: the GPU code has these numbers.
         """
         from .._kernels import elf
 
@@ -169,7 +169,7 @@ class Build:
 
 
 class Faster(Protocol):
-    """Faster code for the same specialisation, on its way: it replaces the present code."""
+    """Faster code for the same specialisation, being built: it will replace the present code."""
 
     def follow(self, algorithm: Any) -> None:
         """Give an algorithm object the code as soon as it is built."""

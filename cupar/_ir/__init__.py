@@ -1,1 +1,1 @@
-"""Operators and iterators as kernels see them."""
+"""Resolved operators, iterators and types: the input of builds."""

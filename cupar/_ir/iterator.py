@@ -17,7 +17,7 @@ from . import nodes
 from .nodes import Slot
 from .operator import CapturedState
 
-ENDLESS = 2**63 - 1  # items of what no array bounds
+ENDLESS = 2**63 - 1  # items of iterators that no array bounds
 
 
 _ANY = Slot("bytes")
@@ -29,8 +29,8 @@ class Leaf:
     Parameters
     ----------
     given : array, int, bytes or callable
-        An array; the end of an index, if it has one; or bytes, or a function that each call asks for them, as
-        an operator's captured arrays.
+        An array; the end of an index, if it has one; or bytes, or a function that each call asks for bytes,
+        as an operator's captured arrays.
     start : int
         The item at which it begins.
     slot : Slot
@@ -58,7 +58,7 @@ class Leaf:
         if self.is_array:
             array, dtype = self.given, self.slot.dtype
             if (
-                type(array) in arrays.CUPY  # read in line, as calls read arrays
+                type(array) in arrays.CUPY  # inlined, as in generated code
                 and self.start == 0
                 and self.slot.step == 1
                 and array.dtype is dtype
@@ -89,7 +89,7 @@ class Leaf:
     ) -> int:
         step, dtype = self.slot.step, self.slot.dtype
         assert dtype is not None
-        used = items if step else 0  # random access: which items is not known
+        used = items if step else 0  # random access: the items are unknown
         last = self.start + max(used - 1, 0) if step > 0 else self.start
         needed = last + 1 if used else max(self.start, 0)
         is_written = output and not self.slot.read_only
@@ -155,7 +155,7 @@ class Iterator:
         return f"<cupar {type(self).__name__}{self._given()} of {structs.text(self.dtype)}>"
 
     def _given(self) -> str:
-        """Return the number that it was constructed from as text, as in ``(5)``; otherwise an empty text."""
+        """Return its constructor's number as text, as in ``(5)``; empty without one."""
         return ""
 
     def captured(self) -> list[Any]:
@@ -231,7 +231,7 @@ def state_of(
     Raises
     ------
     TypeError, ValueError
-        If it is of another structure, or one of its arrays cannot be used or is too small.
+        If it has another structure, or one of its arrays cannot be used or is too small.
     """
     given = over(argument.name, array)
     if given.node != argument.given and not same_structure(given.node, argument.given):

@@ -28,7 +28,7 @@ DType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Traits:
-    """What defines a kind. Dtypes are the letters of NumPy's kinds of dtype."""
+    """The definition of an `OpKind`. Dtypes are the letters of NumPy's kinds of dtype."""
 
     group: str
     cpp: str  # its operator, or a template of its result
@@ -76,7 +76,7 @@ TRAITS: dict[OpKind, Traits] = {
     OpKind.BIT_NOT: Traits("", "", "~a", "biu", operator.invert, "iu", (operator.invert, np.invert), 1),
     OpKind.IDENTITY: Traits("", "", "a", "biufcV", lambda a: a, arity=1),
     OpKind.NEGATE: Traits("", "", "-a", "biufc", operator.neg, "iuf", (operator.neg, np.negative), 1),
-    # NumPy's minimum and maximum of floats treat NaN as no kind does.
+    # NumPy's minimum and maximum of floats treat NaN differently from all kinds.
     OpKind.MINIMUM: Traits(
         *("choice", "{b} < {a} ? {b} : {a}", "b if b < a else a", "biuf"),
         *(lambda a, b: b if b < a else a, "biu", (np.minimum, np.fmin)),
@@ -148,8 +148,8 @@ _HALVES, _FLOATS = "?be", "?beEBhfF"
 def kind_of(op: Any, inputs: Sequence[DType], recognise: bool) -> OpKind | None:
     """Return the kind that an operator is exactly for these dtypes, None if it is another function.
 
-    With `recognise`, a Python function of two values of one dtype is known by its bytecode, if it is one of
-    the few expressions above; what `min` and `max` are to it is for the caller to check.
+    With `recognise`, a Python function of two values of one dtype is recognised by its bytecode, if it is one
+    of the few expressions above; the caller must check that `min` and `max` are the builtins.
     """
     if isinstance(op, OpKind):
         return op
@@ -165,7 +165,7 @@ def kind_of(op: Any, inputs: Sequence[DType], recognise: bool) -> OpKind | None:
 def _kind_of_code(function: FunctionType, dtype: DType) -> OpKind | None:
     code = function.__code__
     kind, dtypes = _KIND_OF_CODE.get((code.co_code, code.co_names), (None, ""))
-    # Constants and closure variables would show in the code, but not which parameters are by name. Sums of 16
+    # Constants and closure variables are part of the code, keyword-only parameters are not. Sums of 16
     # bits depend so much on the order that CCCL's own plus may not stand in; bfloat16 has another kind.
     is_plain = code.co_argcount == 2 and not code.co_kwonlyargcount
     return kind if dtype.kind in dtypes and dtype != np.float16 and is_plain else None
@@ -193,7 +193,7 @@ def resolve(
         raise TypeError(f"{name} is not defined for {', '.join(map(str, inputs))}")
     code = expression(kind, inputs, output)
     is_one_type = is_uniform(kind, inputs, output)
-    if as_function and not is_cpu():  # where a kind is a function as any other
+    if as_function and not is_cpu():  # on the CPU, a kind is an ordinary function
         if code is not None:
             source = _function(inputs, output, code)
             return make(name, fingerprint=sha256(source.encode()).hexdigest(), cpp=source)
@@ -247,7 +247,7 @@ def _function(inputs: Sequence[DType], output: DType, result: str) -> str:
 
 
 def _loaded(pointer: str, dtype: DType) -> str:
-    if dtype.kind == "b":  # in memory it may be any byte
+    if dtype.kind == "b":  # memory may hold any byte
         return f"*static_cast<const unsigned char*>({pointer}) != 0"
     return f"*static_cast<const {cpp.type_name(dtype)}*>({pointer})"
 

@@ -1,14 +1,14 @@
-"""How an algorithm reaches its items: the structure of an input or output, and the C++ that it becomes.
+"""Nodes: the structure of an input or output, and its C++.
 
 An iterator is a tree of nodes. A node has types and operators, and no values: the addresses of arrays, the
 start of a count and constants are state, which each call passes to the kernel as bytes. So all iterators of
-one structure share a build. A tree is lowered to a list of slots (`IteratorNode.slots`), which say what that
-state is: Python packs it (`iterator`), compiled host code packs it (`_host.iterators`), C++ nests structs of
+one structure share a build. A tree is lowered to a list of slots (`IteratorNode.slots`), which describe that
+state: Python packs it (`iterator`), compiled host code packs it (`_host.iterators`), C++ nests structs of
 the same layout, and the CPU reads it in place. The slots of a node are its children's, in order, and then its
 own; each has a multiple of 8 bytes.
 
-One kind of node no user makes: a `Convert` around an output that has another dtype than the items that an
-algorithm moves to it.
+Users never make one class of nodes: `Convert`, around an output whose dtype differs from the items that an
+algorithm writes to it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Members:
     """The members of a node's struct in C++."""
 
     state: str  # its data members and member functions
-    advance: str = ""  # what moves it by `n` items
-    read: str = ""  # what stores its item to `out`
+    advance: str = ""  # code that moves it by `n` items
+    read: str = ""  # code that stores its item to `out`
     write: str = ""  # code that takes an item from `in`
 
 
@@ -76,7 +76,7 @@ class Slot:
 
 
 class _Identity:
-    """The fields of a node, one object for all equal nodes that live, so that comparing them is quick."""
+    """The fields of a node, one object for all live equal nodes, so that comparisons are quick."""
 
     __slots__ = ("__weakref__", "_fields", "_hash")
 
@@ -91,7 +91,7 @@ class _Identity:
 
     @staticmethod
     def of(node: IteratorNode) -> _Identity:
-        """Return that of a node: one that is there already, if a node with the same fields lives."""
+        """Return the identity of a node: an existing one, if a node with the same fields is alive."""
         found = _Identity((type(node), *(_compared(getattr(node, each.name)) for each in fields(node))))
         return _identities.setdefault(found, found)
 
@@ -100,7 +100,7 @@ _identities: WeakValueDictionary[_Identity, _Identity] = WeakValueDictionary()
 
 
 def _compared(value: Any) -> Any:
-    """Return what nodes compare of a field, without what keeps users' functions alive."""
+    """Return the value of a field for comparisons, without references to users' functions."""
     if isinstance(value, IteratorNode):
         return value.identity
     if isinstance(value, Operator):
@@ -115,7 +115,7 @@ class IteratorNode:
     Attributes
     ----------
     identity : object
-        Equal nodes have the same, or an equal one.
+        Equal nodes have the same object, or equal ones.
     layout : tuple of Slot
         Its `slots`, where it is the whole iterator.
     packer : struct.Struct
@@ -189,7 +189,7 @@ class IteratorNode:
 
     @property
     def streams(self) -> bool:
-        """Whether its items lie side by side in arrays, where plain loads reach them, or in no memory."""
+        """Whether plain loads reach its items, which are adjacent in arrays or not in memory."""
         return not any(isinstance(node, (CacheModified, Permutation, Shuffle)) for node in self.walk())
 
     def walk(self) -> Iterator[IteratorNode]:
@@ -255,7 +255,7 @@ class CacheModified(IteratorNode):
         return [self.modifier]
 
     def members(self, children: Sequence[str], operator: str) -> Members:
-        # In words as large as the alignment: there are intrinsics for words alone.
+        # In words as large as the alignment, since intrinsics take only words.
         word = cpp.type_name(np.dtype(f"u{self.value.alignment}"))
         words = self.value.itemsize // self.value.alignment
         read = f"""
@@ -293,7 +293,7 @@ class Counting(IteratorNode):
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         t = cpp.type_name(self.value)
-        # The index apart from the start: a float that counts in ones stops where ones are lost in rounding.
+        # Index and start are separate: a float counter stops where adding 1 is lost in rounding.
         read = f"*static_cast<{t}*>(out) = static_cast<{t}>(start + static_cast<{t}>(index));"
         return Members(f"{t} start; alignas(8) i64 index;", "index += n;", read)
 
@@ -318,7 +318,7 @@ class Discard(IteratorNode):
     writable = True
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
-        yield Slot("bytes")  # CCCL wants some state
+        yield Slot("bytes")  # CCCL requires a state
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         return Members("i64 unused;")
@@ -484,14 +484,14 @@ _made: Recent[tuple[Any, ...], Any] = Recent(512)
 def interned(key: tuple[Any, ...], make: Callable[[], N]) -> N:
     """Return the node that was made for a key, or make it.
 
-    Iterators are made for each call, with other arrays: their structure should cost no more than a lookup.
+    Iterators are made for each call, with other arrays: their structure should cost only a lookup.
     Other nodes and operators are in the key by `id`, as the node keeps them alive. Nodes whose operators have
     state, as captured arrays are, would keep the user's arrays alive, and are made anew.
 
     Raises
     ------
     TypeError
-        If it has more than 100 nodes within each other, as a struct may have structs.
+        If nodes are nested more than 100 deep, the limit of structs, too.
     """
     try:
         return _made[key]  # type: ignore[no-any-return]
@@ -547,10 +547,10 @@ def rounded_up(size: int) -> int:
 
 @dataclass(frozen=True)
 class Argument:
-    """An array or iterator of an algorithm, as its build sees it."""
+    """An array or iterator argument of an algorithm, for its build."""
 
     name: str  # of the parameter, as in "d_in"
-    given: IteratorNode  # as the user gave it
+    given: IteratorNode  # the user's
     node: IteratorNode  # as the algorithm reads or writes it: the same, or wrapped by cupar
     output: bool = False  # whether it is written
 

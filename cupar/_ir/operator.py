@@ -46,10 +46,10 @@ class Operator:
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
-    # For messages: the parameter it was given as, and what decides the output's type, if that may change.
+    # For messages: its parameter, and the parameter that decides the output's type, if that may change.
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
-    advice: str = field(default="", compare=False)  # what to write if a type was inferred and is not meant
+    advice: str = field(default="", compare=False)  # for messages, if a type was inferred
     plain: Operator | None = field(default=None, compare=False)  # the function that was recognised as a kind
 
     @property
@@ -129,7 +129,7 @@ class Operator:
 
 
 def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
-    """Tell whether a result is converted silently: a struct or tuple field by field."""
+    """Return whether a result is converted silently: a struct or tuple field by field."""
     if result.names is None or output.names is None:
         return structs.convertible(result, output)
     fields = zip(result.names, output.names, strict=False)

@@ -20,8 +20,8 @@ from ..operators import Op, OpKind, RawOp
 from . import kinds
 from .operator import CapturedState, Operator
 
-# Functions of NumPy on floats that numba.cuda does not have under NumPy's name. Minima and maxima spell out
-# what happens to NaN, because numba does not have these for float16.
+# Functions of NumPy on floats that numba.cuda lacks under NumPy's name. Minima and maxima handle NaN
+# explicitly, because numba lacks these for float16.
 _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     np.sqrt: math.sqrt,
     np.exp: math.exp,
@@ -38,7 +38,7 @@ _OF_ARRAYS: dict[Any, str] = {
     **dict.fromkeys((math.prod, np.prod), "OpKind.MULTIPLIES, np.multiply or operator.mul"),
 }
 
-# Kept from the import on: code that replaces them means something else.
+# Taken at import: code that replaces them later means something else.
 _BUILTINS = {name: getattr(builtins, name) for name in ("min", "max")}
 
 

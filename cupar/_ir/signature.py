@@ -24,7 +24,7 @@ class UnknownError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """Return the type, tuple of types or `Signature` that a text says.
+    """Parse a text into a type, a tuple of types or a `Signature`.
 
     Raises
     ------

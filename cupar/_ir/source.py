@@ -13,12 +13,12 @@ _WORDS = (1, 2, 4, 8, 16)  # bytes of what can be loaded at once
 def node_structs(argument: Argument) -> tuple[str, str]:
     """Return the C++ of an iterator's nodes, a struct for each, and the name of the last, which is the whole.
 
-    Its bytes are the state that a call hands over. The functions of operators are left to the linker.
+    Its bytes are the state that a call passes. The functions of operators are left to the linker.
     """
     symbol, code, whole = cpp.symbol(argument.name), "", argument.node
     operators = iter(argument.operators.items())
-    # Names of structs that are no one's child yet. Equal nodes may be one object or two, which the code must
-    # not tell: it is in keys.
+    # Names of structs without a parent so far. Equal nodes may be one object or two; the code must not depend
+    # on that, as it is part of keys.
     names: list[str] = []
     for index, node in enumerate(argument.node.walk()):
         name, function = f"{symbol}_{index}", ""

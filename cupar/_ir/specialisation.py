@@ -116,7 +116,7 @@ class Specialisation:
     def value_names(self, uses: Collection[str]) -> list[str]:
         """Return the names of a call's values, in their order, given the arrays that it uses.
 
-        All that has values, reads them or packs them has this order from here.
+        Everything that reads or packs values takes the order from here.
         """
         names = [argument.name for argument in self.arguments if argument.name in uses]
         names += [name for name, op in self.operators if op.state_size]

@@ -1,4 +1,4 @@
-"""Parameters of kernels: their types as plain data, from which numba's are made only where it compiles.
+"""Parameters of kernels: their types as plain data, from which numba's are made only to compile.
 
 A type is what numba.cuda compiles a kernel for: of an array its dtype, dimensions and layout, of a number its
 dtype. Types are equal if the same code serves; they can be pickled, and need no numba.
@@ -22,7 +22,7 @@ DType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Item:
-    """A dtype, told from others by all of its layout: NumPy calls some dtypes equal that numba does not."""
+    """A dtype, compared by its whole layout: NumPy treats some dtypes as equal that numba does not."""
 
     dtype: DType = field(compare=False)
     token: str
@@ -179,7 +179,7 @@ class Parameter:
         return {}
 
     def without_user(self, *, with_code: bool = False) -> Parameter:
-        """Return it: nothing of the user's is in it."""
+        """Return it: it holds nothing of the user's."""
         return self
 
     def part(self) -> list[Any]:
@@ -258,7 +258,7 @@ def _fields(dtype: DType, name: str) -> Iterator[ArgumentSlot]:
 
 @lru_cache
 def _array(ndim: int, layout: str) -> tuple[str, ...]:
-    """Return what an array is passed as, by name: two objects, which are null, come first."""
+    """Return the values that an array is passed as, by name: two objects, which are null, come first."""
     inner = {"C": ndim - 1, "F": 0, "A": -1}[layout]
     shape = ["n"] if ndim == 1 else [f"s{i}" for i in range(ndim)]
     strides = ["itemsize" if i == inner else f"t{i}" for i in range(ndim)]
@@ -267,7 +267,7 @@ def _array(ndim: int, layout: str) -> tuple[str, ...]:
 
 @lru_cache
 def array_parts(ndim: int) -> tuple[str, ...]:
-    """Return the names of what describes an array: number of items, address, shape, and strides in bytes."""
+    """Return the names of an array's fields: number of items, address, shape, and strides in bytes."""
     return ("n", "p", *(f"s{i}" for i in range(ndim)), *(f"t{i}" for i in range(ndim)))
 
 

@@ -2,20 +2,20 @@
 
 A shape is a chain of launches that is the same for many problem sizes: kernels, and the fields of their
 parameters. A plan is a function, ``plan(facts, problem, emit)``. For a problem it emits the shapes to
-launch, one after another, each with the numbers that its grids and parameters are made of; and it returns
-the bytes of temporary storage that this needs. So what a call does is known before it is made, without a
-GPU, and the code that launches knows no algorithm.
+launch, one after another, each with the numbers for its grids and parameters; and it returns the bytes of
+temporary storage. So the launches of a call are known before the call, without a GPU, and the code that
+launches is independent of algorithms.
 
 A plan's facts are made by a planner, once code is loaded: of the integers that a build holds, its properties
 (`Family.properties`, and ``properties`` in C++), and of the device's. `Properties` has both.
 
-CPython runs plans, and numba compiles them unchanged, for compiled host code. So plans, and what
-they call, keep to what means the same to both:
+CPython runs plans, and numba compiles them unchanged, for compiled host code. So plans, and functions that
+they call, use only what has the same meaning for both:
 
 - Integers of 64 bits and floats, tuples of fixed lengths, conditions and loops. Tuples are concatenated with
   ``+``; there are no lists, dictionaries or texts, no stars and no comprehensions.
 - Facts and problems are tuples, named or not, of integers and of tuples of these. Facts hold everything that
-  can be found when code is loaded, occupancy included. Plans of algorithms that are called for many sizes
+  is known when code is loaded, occupancy included. Plans of algorithms that are called for many sizes
   unpack them: CPython takes longer for each attribute of a named tuple than to unpack ten.
 - They call ``min``, ``max``, ``range``, and functions that are declared a `helper` or a `twin`. There are two
   versions of a twin: CPython's where it is declared, and numba's in `_host.native` or `_host.problems`.
@@ -173,7 +173,7 @@ class Family:
         Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"``
         chooses between them (``"fast"``, or None) and others that link quickly (``"quick"``).
     tunable : Tunable, optional
-        What its kernels are tuned by.
+        The tuning of its kernels.
     """
 
     source: str | Callable[[Specialisation], str]

@@ -1,8 +1,8 @@
 """Chains of launches: a plan's numbers and a call's values, packed and enqueued.
 
-A family's shape is a chain of launches, and a user's kernel is a chain of one. For each call, what varies is
-packed into a buffer for each kernel: grid, dynamic shared memory and parameters. What has changed since the
-call before is set in the chain's executable graph, and the graph is launched; without a graph, kernels are
+A family's shape is a chain of launches, and a user's kernel is a chain of one. Each call packs grid, dynamic
+shared memory and parameters into a buffer for each kernel. Buffers that have changed since the previous call
+are set in the chain's executable graph, and the graph is launched; without a graph, kernels are
 launched one by one, from the same buffers. The functions that do so are generated for a shape, without loops
 and without tests whose results are known.
 

@@ -1,4 +1,4 @@
-"""A build's code: as it is kept, and loaded in the contexts where it is called."""
+"""A build's code: as stored, and as loaded in the contexts that call it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Loaded:
         self._released[shape] -= 1
         with suppress(driver.DriverError), driver.relaxed_capture_mode():
             return self._new(shape)
-        return None  # for want of memory: kernels are launched one by one
+        return None  # out of memory: kernels are launched one by one
 
     def give_back(self, shape: str, executable: Executable) -> None:
         """Give back an executable."""
@@ -169,16 +169,16 @@ class Loaded:
         self._count.made -= len(executables)
 
     def retire(self) -> None:
-        """Have it unloaded at the next occasion."""
+        """Queue it to be unloaded at the next load."""
         spares = [each for spares in self._spare.values() for each in storage.taken(spares)]
-        if not driver.is_there(self._context):  # perhaps its context was destroyed, and it with that
+        if not driver.is_there(self._context):  # its context may have been destroyed, and the code with it
             fork.leak((self._library, spares))
             return
         self._destroy(spares)
         _retired.append(self._library)
 
     def abandon(self) -> None:
-        """Leave all of it to the parent process."""
+        """Leave its resources to the parent process."""
         fork.leak((self._library, self._spare))
         self._spare = {}
 
@@ -207,7 +207,7 @@ class Code:
         DamagedError
             If this is no build's code.
         DriverError
-            If the driver refuses it, as for want of memory.
+            If the driver fails, as when memory is exhausted.
         """
         found = self._loaded.get(context)
         if found is not None:
@@ -242,7 +242,7 @@ class Code:
 
     @property
     def blob(self) -> bytes:
-        """The build as it is kept."""
+        """The stored bytes of the build."""
         return self._blob
 
     def cubin(self) -> bytes:
