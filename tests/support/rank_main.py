@@ -1,5 +1,9 @@
-"""A rank of a test that is a process of its own: `rank_main.py mpi|gloo|nccl [rank size ports...]`."""
+"""A rank of a test that is a process of its own: `rank_main.py mpi|nccl [rank size ports...]`.
 
+Or all ranks of gloo: `rank_main.py gloo size ports...`.
+"""
+
+import itertools
 import json
 import os
 import signal
@@ -40,8 +44,11 @@ def mpi():
 
     from cupar._fleet import mpi as engine
 
-    engine._LARGEST = 1000  # bytes of a message, so that there are many
+    engine._LARGEST = 100  # bytes of a message, so that there are many
     group = distributed.group(timeout=60)
+    numbers = np.arange(250.0) * group.rank
+    group.total(numbers)
+    np.testing.assert_array_equal(numbers, np.arange(250) * sum(range(group.size)))
     assert group.transport.startswith("MPI")
     return group, {"wait_for_all": MPI.COMM_WORLD.Barrier}
 
@@ -216,6 +223,32 @@ def main(engine, *given):
         dist.destroy_process_group()
 
 
+def forked(size, *ports):
+    """Be a rank of gloo, or the process that has forked them: to import PyTorch takes them longest.
+
+    That one prints what they do; its status says whether theirs are as they should be.
+    """
+    import torch.distributed  # noqa: F401
+
+    pipes, children = [], []
+    for rank in range(int(size)):
+        pipes.append(os.pipe())
+        children.append(os.fork())
+        if children[-1] == 0:
+            os.dup2(pipes[-1][1], 1)
+            for each in itertools.chain(*pipes):
+                os.close(each)
+            main("gloo", rank, size, *ports)
+            return
+        os.close(pipes[-1][1])
+        pipes[-1] = pipes[-1][:1]
+    for (read,) in pipes:
+        with open(read) as said:
+            print(said.read(), end="")
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in children]
+    assert statuses == [0] * (int(size) - 1) + [7], statuses
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-    main(*sys.argv[1:])
+    (forked if sys.argv[1] == "gloo" else main)(*sys.argv[1 + (sys.argv[1] == "gloo") :])
