@@ -44,17 +44,17 @@ class AxisLayout(NamedTuple):
         return self.rows * self.length
 
 
-def axis_of(axis: Any, ndim: int, name: str = "axis") -> int:
+def axis_of(axis: Any, ndim: int) -> int:
     """Return an axis from 0 on; raise TypeError, or NumPy's AxisError, a ValueError, if it is invalid."""
     try:
         found = operator.index(axis)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {type(axis).__name__}") from None
+        raise TypeError(f"axis: expected an integer, got {type(axis).__name__}") from None
     if not ndim:
-        raise np.exceptions.AxisError(f"{name}: there are no dimensions, so that none has the number {found}")
+        raise np.exceptions.AxisError(f"axis: there are no dimensions, so that none has the number {found}")
     if not -ndim <= found < ndim:
         raise np.exceptions.AxisError(
-            f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {found}"
+            f"axis: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {found}"
         )
     return found % ndim
 

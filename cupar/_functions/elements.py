@@ -25,10 +25,9 @@ from .values import accumulated, cast, casting, dtype_of, initial, integer, is_n
 _BOOL = np.dtype(bool)
 
 
-def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any, dtype: Any = None) -> Operand:
+def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any) -> Operand:
     """Return an array of an iterator's items; `out` may be an array that it reads in order."""
-    wanted = source.dtype if dtype is None else dtype
-    target = output_of(work, out, shape, wanted, [Operand(None, source, shape)])
+    target = output_of(work, out, shape, source.dtype, [Operand(None, source, shape)])
     work.copy(source, casting(target.items, source.dtype), target.size)
     return target
 

@@ -13,7 +13,7 @@ from .._ir import nodes
 from .._ir.iterator import Iterator, Leaf, over
 from ..iterators import PermutationIterator, ReverseIterator, TransformOutputIterator, ZipIterator
 from .axes import AxisLayout, axis_of, constant, indices
-from .calls import Operand, Work, enter, output_of
+from .calls import Operand, Work, output_of
 from .rows import layout_along, scanned_rows
 from .values import accumulated, cast, casting
 
@@ -92,7 +92,7 @@ def first_items(layout: AxisLayout, reverse: bool) -> Any:
     return indices(_first_item, layout.length, layout.inner, layout.length - 1 if reverse else 0)
 
 
-def _gradients(
+def recurrence_gradients(
     work: Work,
     a: Operand,
     h: Operand,
@@ -102,6 +102,23 @@ def _gradients(
     reverse: bool,
     out: tuple[Any, Any, Any],
 ) -> tuple[Operand, Operand, Operand | None]:
+    """Return the gradients of ``h = linear_recurrence(a, b, axis=…, initial=…, reverse=…)``.
+
+    One scan reads `a`, `h` and `grad` once, and writes both gradients: 20 bytes an item of float32. Where
+    there is an initial value, or are several rows, one short kernel follows. Complex gradients are those of
+    the linear map: conjugate `a` and `h` where a framework wants its adjoint.
+
+    Parameters
+    ----------
+    a, h, grad : Operand
+        Of one shape: coefficients, the result, and the gradient with respect to that.
+    initial : Operand or None
+        None if there was none: there is no gradient of it then.
+    axis, reverse
+        As `linear_recurrence` was given them.
+    out : tuple
+        Arrays for the three results, or None for new ones.
+    """
     for name, each in (("h", h), ("grad", grad)):
         if each.shape != a.shape:
             raise ValueError(f"{name}: expected the shape of `a`, {a.shape}, got {each.shape}")
@@ -139,42 +156,3 @@ def _gradients(
     target = ZipIterator(casting(to_a, within), casting(grad_initial.items, within))
     work.copy(source, target, layout.rows, _of_first)
     return grad_a, grad_b, grad_initial
-
-
-def linear_recurrence_gradients(
-    a: Any,
-    h: Any,
-    grad: Any,
-    /,
-    *,
-    axis: int = -1,
-    initial: Any = None,
-    reverse: bool = False,
-    out: tuple[Any, Any, Any] = (None, None, None),
-    stream: Any = None,
-) -> tuple[Any, Any, Any]:
-    """Return the gradients of ``h = linear_recurrence(a, b, axis=…, initial=…, reverse=…)``.
-
-    One scan reads `a`, `h` and `grad` once, and writes both gradients: 20 bytes an item of float32. Where
-    there is an initial value, or are several rows, one short kernel follows.
-
-    Parameters
-    ----------
-    a, h, grad : arrays
-        Of one shape: coefficients, the result, and the gradient with respect to that. Complex gradients are
-        those of the linear map: conjugate `a` and `h` where a framework wants its adjoint.
-    axis, initial, reverse
-        As `linear_recurrence` was given them; `initial` is an array, or None if there was none.
-    out : tuple, optional
-        Arrays for the three results, or None for new ones.
-    stream
-        As for `cupar.arrays.scan`.
-
-    Returns
-    -------
-    grad_a, grad_b, grad_initial : arrays
-        The last is None without `initial`.
-    """
-    inputs = {"a": a, "h": h, "grad": grad, "initial": initial}
-    found: tuple[Any, Any, Any] = enter(_gradients, inputs, axis, reverse, out, stream=stream)
-    return found

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from .._functions.axes import axis_of
 from .._functions.calls import Operand
-from .._functions.recurrences import _gradients
+from .._functions.recurrences import recurrence_gradients
 from .._functions.scans import _linear_recurrence
 from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
@@ -96,7 +96,7 @@ def _gradients_body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, h, dh, *before = operands
     none = None, None, None
-    found = _gradients(work, a, h, dh, before[0] if before else None, axis, reverse, none)
+    found = recurrence_gradients(work, a, h, dh, before[0] if before else None, axis, reverse, none)
     return [each for each in found if each is not None]
 
 

@@ -14,7 +14,8 @@ import cupy as cp
 import numpy as np
 
 import cupar
-from cupar._functions.recurrences import linear_recurrence_gradients
+from cupar._functions.calls import enter
+from cupar._functions.recurrences import recurrence_gradients
 from cupar._kernels import policies
 from cupar._kernels import top_k as plans_of_top_k
 
@@ -262,7 +263,8 @@ def gradients(dtype, n):
         used = shape[0] * shape[1]
         a, h, grad = ((random("f4", n)[:used] * scale).reshape(shape) for scale in (0.005, 1, 0.1))
         for reverse in (False, True):
-            of_a, of_b, _ = linear_recurrence_gradients(a, h, grad, reverse=reverse)
+            inputs = {"a": a, "h": h, "grad": grad, "initial": None}
+            of_a, of_b, _ = enter(recurrence_gradients, inputs, -1, reverse, (None, None, None))
             step = -1 if reverse else 1
             a_, h_, grad_, of_a, of_b = (
                 cp.asarray(each).get()[:, ::step] for each in (a, h, grad, of_a, of_b)

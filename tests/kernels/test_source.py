@@ -39,6 +39,11 @@ def test_kernels_wait_for_the_stream_before_they_begin(kernel):
     assert not re.search(r"\breturn\b", before), before
 
 
+def test_no_load_is_read_only():
+    """What the kernel before writes may be read while that still runs, and must not be kept by caches."""
+    assert not re.search(r"__ldg\(|__restrict__|ld\.global\.nc", TEXT)
+
+
 # Builds begin with those of families.
 @pytest.mark.parametrize("file", [file for file in FILES if f"{Path(file).stem}_kernels" not in TEXT])
 def test_each_file_stands_by_itself(file):

@@ -8,7 +8,8 @@ from support.libraries import axes, each_library, few_examples, host_arrays, sam
 
 import cupar
 from cupar import arrays
-from cupar._functions.recurrences import ShiftedIterator, linear_recurrence_gradients
+from cupar._functions.calls import enter
+from cupar._functions.recurrences import ShiftedIterator, recurrence_gradients
 
 pytestmark = pytest.mark.slow
 
@@ -201,12 +202,9 @@ def test_gradients_of_linear_recurrences(lib, shape, axis, reverse, has_initial)
     a, h, grad = (random.random(shape).astype("f4") for _ in range(3))
     before = random.random(np.delete(shape, axis)).astype("f4") if has_initial else None
     a[...] = a * 0.9
-    found = linear_recurrence_gradients(
-        *(lib.array(each) for each in (a, h, grad)),
-        axis=axis,
-        initial=None if before is None else lib.array(before),
-        reverse=reverse,
-    )
+    given = {"a": a, "h": h, "grad": grad, "initial": before}
+    inputs = {name: None if each is None else lib.array(each) for name, each in given.items()}
+    found = enter(recurrence_gradients, inputs, axis, reverse, (None, None, None))
     turned = [np.moveaxis(each.astype("f8"), axis, -1)[..., :: -1 if reverse else 1] for each in (a, h, grad)]
     *of_items, of_initial = gradients(*turned, before)
     for one, expected in zip(found[:2], of_items, strict=True):
