@@ -199,7 +199,7 @@ def parsed(text: str) -> Any:
         if isinstance(node, ast.Name):
             value = known.get(node.id)
             if not issubclass(value if isinstance(value, type) else type(value), types.Type):
-                raise TypeError(f"name {node.id!r} is none of numba's types")
+                raise TypeError(f"name {node.id!r} is not one of numba's types")
         elif not isinstance(node, _within_types()):
             raise TypeError(f"{ast.unparse(node)!r} is no type")
     return eval(compile(tree, "<signature>", "eval"), {"__builtins__": {}}, dict(known))

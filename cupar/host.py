@@ -227,7 +227,7 @@ def view(array: Any) -> View:
         return array
     if is_cpu():
         raise TypeError(
-            "array: a view is for compiled host code, which calls a GPU; on the CPU there is none"
+            "array: a view is for compiled host code, which needs a GPU; algorithms run on the CPU here"
         )
     found = arrays.view("array", array)
     dtype = structs.normal("array", found.dtype)

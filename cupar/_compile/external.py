@@ -113,7 +113,7 @@ def _mismatch(code: Linkable, cc: int, source: str, said: str) -> str | None:
 
 def _advice(types: Sequence[str]) -> str:
     if any(each.endswith("&") and not each.startswith("const ") for each in types):
-        return "what is written to a reference would be lost; take a value, or a pointer to memory"
+        return "writes to a reference would be lost; take a value, or a pointer to memory"
     return "write the same, for C++ would convert it silently"
 
 

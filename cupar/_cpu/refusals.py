@@ -10,7 +10,7 @@ from .schedules import PHASE_SPECS
 def check(spec: Specialisation) -> None:
     """Raise TypeError if a specialisation is for GPUs alone."""
     if spec.algorithm not in PHASE_SPECS:
-        raise TypeError(f"{spec.algorithm}: there is none for the CPU")
+        raise TypeError(f"{spec.algorithm}: is not available on the CPU")
     if spec.links:
         raise TypeError("link: GPU code is not linked on the CPU; expected None")
     for name, op in spec.functions.items():

@@ -90,7 +90,7 @@ def _places(sizes: Sequence[int], wanted: Any, method: str) -> tuple[Any, Any, A
     """Return in which block each place is and where there, and how far quantiles are from the low item."""
     ends = np.cumsum(sizes)
     if not ends[-1]:
-        raise ValueError("x: a quantile of no items is none")
+        raise ValueError("x: expected at least one item for quantiles, got none")
     places, parts = quantiles.places_of(wanted, int(ends[-1]), method)
     owners = np.searchsorted(ends, places, side="right")
     return (

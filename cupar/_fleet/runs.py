@@ -163,7 +163,7 @@ def _first(a: Any, b: Any) -> Any:
 
 def _readable(name: str, array: Any) -> None:
     if not over(name, array).node.readable:
-        raise TypeError(f"{name}: expected an array, as what is at borders is read back, got {array!r}")
+        raise TypeError(f"{name}: expected an array, since values at borders are read back, got {array!r}")
 
 
 def reduce_by_key(

@@ -199,8 +199,8 @@ def _library_of(arrays: dict[str, Any]) -> libraries.ArrayLibrary:
             return libraries.of(name, first)
     name = next(iter(arrays))
     raise TypeError(
-        f"{name}: expected an array of this rank's shard, or an iterator over one, got none: what is shared "
-        "between ranks is kept in memory of the same library"
+        f"{name}: expected an array of this rank's shard, or an iterator over one, got none: records "
+        "of ranks are kept in memory of the same library"
     )
 
 

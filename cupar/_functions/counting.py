@@ -412,7 +412,7 @@ def _quantile(
     wanted, exact = quantiles_of(x, q, method)
     items, _, layout, shape = over_axes(work, x, axis)
     if not layout.length:
-        raise ValueError(f"x: a quantile of no items is none, got shape {x.shape}")
+        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
     result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
     out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
     if not layout.rows:

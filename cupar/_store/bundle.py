@@ -203,7 +203,7 @@ class Bundle(Layer):
         """Read an entry; raise `RefusedError` if it is not to be served."""
         frame = self.peek(where, 0, where.size)
         if sha256(frame).digest() != where.digest:
-            raise RefusedError("is damaged: it is not what the index says")
+            raise RefusedError("is damaged: its checksum differs from the index")
         return unseal(frame, key, self._secret)
 
     def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:

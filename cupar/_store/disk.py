@@ -107,7 +107,7 @@ class Disk(Layer):
         )
 
     def _warn_refused(self, error: OSError) -> None:
-        advice = "What is in it is not used."
+        advice = "Its entries are not used."
         if not self.read_only:
             advice = (
                 "Builds will not be kept for later processes. CUPAR_CACHE_DIR names another directory, "

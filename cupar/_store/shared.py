@@ -374,8 +374,8 @@ class Shared:
             # Not at the first look: while another client writes, half an entry may be there.
             warn_once(
                 ("shared refused", self.name, refusal),
-                f"cupar does not use the entry {key} of the shared store {self.name}: it {refusal}. What is "
-                "built takes its place.",
+                f"cupar does not use the entry {key} of the shared store {self.name}: it {refusal}. A new "
+                "build replaces it.",
             )
             self._count_damaged(store, key, lease, secret)
         return None, lease if lease.held else None

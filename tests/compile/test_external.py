@@ -621,7 +621,7 @@ def test_headers_of_absolute_paths_are_in_keys(how, empty_cache, tmp_path):
 SAME = "write the same, for C++ would convert it silently"
 F1, F2, I1 = "float32(float32)", "float32(float32, float32)", "int32(int32)"
 P, R = "parameter", "the result of f"
-LOST = "what is written to a reference would be lost; take a value, or a pointer to memory"
+LOST = "writes to a reference would be lost; take a value, or a pointer to memory"
 
 
 @pytest.mark.parametrize(

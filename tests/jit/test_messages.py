@@ -174,7 +174,7 @@ def test_signatures_do_nothing_but_name_types(text):
         lambda: _numba.signature(f"float32({text})"),
         lambda: _numba.declare("f", f"float32({text})", "c", False),
     ):
-        with pytest.raises(TypeError, match=r"is none of numba's types|is no type"):
+        with pytest.raises(TypeError, match=r"is not one of numba's types|is no type"):
             make()
 
 

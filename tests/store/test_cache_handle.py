@@ -274,7 +274,7 @@ def test_a_bundle_is_verified(own, tmp_path):
     data[data.index(b"code 3")] ^= 1
     (tmp_path / "bundle").write_bytes(data)
     ((name, why),) = cache.verify(tmp_path / "bundle").faults
-    assert (name, why) == (key(3), "is damaged: it is not what the index says")
+    assert (name, why) == (key(3), "is damaged: its checksum differs from the index")
     (tmp_path / "bundle").write_bytes(data[:-1])
     ((name, why),) = cache.verify(tmp_path / "bundle").faults
     assert name == str(tmp_path / "bundle")
