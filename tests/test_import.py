@@ -120,6 +120,11 @@ def test_type_checkers_see_the_names_that_there_are():
     of_ranks = {name: module for name, module in of_ranks.items() if module.startswith("_fleet.")}
     assert names_for_type_checkers(cupar.distributed) == of_ranks | {"arrays": None}
     assert all(getattr(cupar.distributed, name) for name in cupar.distributed.__all__)
+    shards = cupar.distributed.arrays
+    assert names_for_type_checkers(shards) == {
+        name: f"_fleet.{file}" for name, file in shards._MODULES.items()
+    }
+    assert all(getattr(shards, name) for name in shards.__all__)
     from cupar import dask
 
     of_dask = {name: f"_dask.{module}" for name, module in dask._MODULES.items()}
