@@ -213,7 +213,7 @@ ON_CPU = (
     *_in(
         "_cpu", "algorithms bit_sorts build code columns compactions compiling functions iterators kit loader"
     ),
-    *_in("_cpu", "offsets operators schedules shuffle sorts target values"),
+    *_in("_cpu", "offsets operators schedules shuffle sorts target templates values"),
 )
 
 

@@ -131,7 +131,7 @@ def _keys(kit: Kit) -> tuple[Any, Any]:
     """Return ``read(p, index)`` and ``differs(p, a, b)`` of keys; without keys all are one run."""
     if "d_in_keys" not in kit.arguments:
         return inlined(lambda p, i: 0), inlined(lambda p, a, b: False)
-    equal = kit.operator("equality_op")
+    equal = kit.predicate("equality_op")
     return kit.read("d_in_keys"), inlined(lambda p, a, b: not equal(p, a, b))
 
 
@@ -169,8 +169,8 @@ def segmented_scan(kit: Kit) -> Phases:
     walk = _walk(kit, read, kit.write("d_out"), op, kit.begun(op), *_keys(kit))
     start = inlined(lambda p, i, low: low)
     if "start_offsets_out" in kit.arguments:
-        of_segment = kit.read("start_offsets_out")
-        start = inlined(lambda p, i, low: np.int64(of_segment(p, i)))
+        of_segment = kit.offset("start_offsets_out")
+        start = inlined(lambda p, i, low: of_segment(p, i))
 
     def each(p: Any, i: Any) -> None:
         low, high = bounds(p, i)
@@ -182,7 +182,7 @@ def segmented_scan(kit: Kit) -> Phases:
 
 def search(kit: Kit) -> Phases:
     read, read_value, write = kit.read("d_data"), kit.read("d_values"), kit.write("d_out")
-    before, length = kit.operator("comp"), integer(kit.numbers[0])
+    before, length = kit.predicate("comp"), integer(kit.numbers[0])
     is_right = before
     if kit.spec.algorithm == "upper_bound":
         is_right = inlined(lambda p, item, value: not before(p, value, item))
@@ -202,7 +202,7 @@ def search(kit: Kit) -> Phases:
 
 
 def histogram(kit: Kit) -> Phases:
-    read, write, (load, store) = kit.read("d_samples"), kit.write("d_histogram"), kit.column(0)
+    (read, _), write, (load, store) = kit.exact("d_samples"), kit.write("d_histogram"), kit.column(0)
     dtype = np.dtype(kit.spec.option("levels"))
     bins, cast = integer(kit.numbers[0]), cast_to(dtype)
     low, high, unit, scale = (constant(dtype, place) for place in kit.numbers[1:])
@@ -241,7 +241,7 @@ def find(kit: Kit) -> Phases:
     """Find the first item that fits: a part stops at its own, or when one before it has found some."""
     read, cond, write, (load, store) = (
         kit.read("d_in"),
-        kit.operator("cond"),
+        kit.predicate("cond"),
         kit.write("d_out"),
         kit.column(0),
     )

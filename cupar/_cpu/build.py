@@ -20,7 +20,8 @@ from . import compiling
 from .code import SYMBOL, packed
 from .schedules import has_code
 from .target import target
-from .values import BYTES, outlined
+from .templates import Filling, Template
+from .values import BYTES
 
 _MOST_TRIES = 10
 
@@ -60,7 +61,8 @@ def _compiled(spec: Specialisation) -> Any:
     try:
         for _ in range(_MOST_TRIES):
             with compiling.compiling(spec.algorithm) as holds:
-                made = _library(_function(spec))
+                # By name, as algorithms are: a program that finds its builds must not import it.
+                made = _library(*pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
                 if holds():
                     return made
     except NumbaError as error:  # operators were compiled by themselves, and explained
@@ -69,15 +71,8 @@ def _compiled(spec: Specialisation) -> Any:
     raise BuildError(RESTLESS)
 
 
-def _function(spec: Specialisation) -> Any:
-    # By name, as algorithms are: a program that finds its builds must not import it.
-    made = outlined(pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
-    made.compile((BYTES,))
-    return made.overloads[(BYTES,)]
-
-
-def _library(compiled: Any) -> Any:
-    """Return a library of a compiled function, and around it one with C's calling convention.
+def _library(template: Template, filling: Filling) -> Any:
+    """Return a library of a filled template, and around it a function with C's calling convention.
 
     That returns 0, or if an operator raised what says which; see `code.HostCode.fault`.
     """
@@ -87,7 +82,7 @@ def _library(compiled: Any) -> Any:
     builder = ir.IRBuilder(around.append_basic_block())
     signature = types.void, (BYTES,)
     kind = context.call_conv.get_function_type(*signature)
-    function = ir.Function(module, kind, compiled.fndesc.llvm_func_name)
+    function = ir.Function(module, kind, template.name)
     status, _ = context.call_conv.call_function(
         builder, function, *signature, [builder.inttoptr(around.args[0], ir.IntType(8).as_pointer())]
     )
@@ -101,8 +96,7 @@ def _library(compiled: Any) -> Any:
         builder.store(builder.sext(size, word), builder.gep(words, [word(1)]))
     builder.ret(builder.sext(status.code, word))
     library = context.codegen().create_library("cupar")
-    library.add_ir_module(module)
-    library.add_linking_library(compiled.library)
+    filling.add(template, module, library)
     library.finalize()
     library.optimize()
     return library

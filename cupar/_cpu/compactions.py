@@ -78,13 +78,13 @@ def _selected(kit: Kit, keys: str, items: str, kept: Any) -> Any:
 
 
 def select(kit: Kit) -> Phases:
-    holds = kit.operator("cond")
+    holds = kit.predicate("cond")
     stage = _selected(kit, "d_in", "", inlined(lambda p, i, before, key: holds(p, key)))
     return _compacted(kit, stage, "d_num_selected_out", ["d_out"])
 
 
 def unique_by_key(kit: Kit) -> Phases:
-    equal = kit.operator("op")
+    equal = kit.predicate("op")
     is_first = inlined(lambda p, i, before, key: i == 0 or not equal(p, before, key))
     stage = _selected(kit, "d_in_keys", "d_in_items", is_first)
     outs = [each for each in ("d_out_keys", "d_out_items") if each in kit.arguments]
@@ -93,7 +93,7 @@ def unique_by_key(kit: Kit) -> Phases:
 
 def partition(kit: Kit) -> Phases:
     read, (_, store_count) = kit.read("d_in"), kit.column(0)
-    is_first, is_second = kit.operator("select_first_part_op"), kit.operator("select_second_part_op")
+    is_first, is_second = kit.predicate("select_first_part_op"), kit.predicate("select_second_part_op")
     (_, store_1), (_, store_2), (_, store_3) = (kit.column(i) for i in (1, 2, 3))
 
     def stage(p: Any) -> None:
@@ -124,7 +124,7 @@ def runs(kit: Kit) -> Phases:
     The first item of a part's columns is its contribution to a run that began in an earlier part.
     """
     (word, store_word), (load_key, store_key), (load, store) = (kit.column(i) for i in range(3))
-    equal, is_counted = kit.operator("equality_op"), "d_in_values" not in kit.arguments
+    equal, is_counted = kit.predicate("equality_op"), "d_in_values" not in kit.arguments
     if is_counted:
         keys, out = "d_in", "d_out_counts"
         read, op = inlined(lambda p, i: 1), inlined(lambda p, a, b: a + b)

@@ -13,6 +13,7 @@ from .._compile import numba_settings
 from .._fingerprint import extensions
 from .._kernels.elf import Elf
 from .target import target
+from .values import forget_functions
 
 
 @contextmanager
@@ -29,7 +30,17 @@ def compiling(subject: str) -> Iterator[Callable[[], bool]]:
     refusing = extensions.refuse_foreign(target.target_context, subject)
     with global_compiler_lock, numba_settings.own(config) as holds, refusing:
         registered = extensions.foreign(on_cpu=True)
-        yield lambda: holds() and extensions.foreign(on_cpu=True) == registered
+
+        def unchanged() -> bool:
+            return holds() and extensions.foreign(on_cpu=True) == registered
+
+        if registered.may_be_used:  # only what is compiled anew tells whether they are
+            forget_functions()
+        try:
+            yield unchanged
+        finally:
+            if registered.may_be_used or not unchanged():
+                forget_functions()
 
 
 # --- What object code calls ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
 from .._base.generated import define
 from .._ir.nodes import Argument
@@ -15,11 +16,13 @@ from . import offsets
 from .iterators import functions_of
 from .operators import function_of
 from .schedules import FIRST_VALUE, WORDS, Part, phase_spec_of
-from .values import Place, cast_to, constant, inlined, integer, memory
+from .templates import Abstract, Filling, Template, symbol, template_of
+from .values import Place, cast_to, constant, inlined, integer, memory, outlined, value_type
 
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
 
 WORD = np.dtype(np.int64)
+_TOTAL = "total"  # the role of values that are accumulated
 
 phase, begin, end, number, size, middle, high = (integer(Place(8 * i)) for i in range(len(Part._fields)))
 low = size
@@ -35,18 +38,20 @@ class Kit:
 
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
+        self.functions: dict[str, Callable[[], Any]] = {}  # what makes those that are open, by their names
         self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
         execution, names = phase_spec_of(spec), spec.value_names(spec.algorithm_class._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
-        columns = enumerate(execution.columns)
+        self._columns = execution.columns
+        columns = enumerate(self._columns)
         self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in columns]
         self.numbers = [Place(8 * (first + len(execution.columns) + i)) for i in range(execution.numbers)]
 
     def _dtype(self, column: str) -> np.dtype[Any]:
         if column in WORDS:
             return WORD
-        return self.accumulator if column == "total" else self.arguments[column].value
+        return self.dtype_of(column)
 
     @property
     def accumulator(self) -> np.dtype[Any]:
@@ -63,33 +68,80 @@ class Kit:
         word = self._words.get(name, 0)  # a discarded output, which is no parameter, reads none
         return Place(word) if self.arguments[name].is_pointer else Place(word, 0)
 
-    def read(self, name: str) -> Any:
-        """Return ``read(p, index)`` of an argument."""
-        return functions_of(self.arguments[name].node, self.place(name))[0]
+    def dtype_of(self, role: str) -> np.dtype[Any]:
+        """Return the dtype of the values of a role: items of an argument, or `accumulator`."""
+        return self.accumulator if role == _TOTAL else self.arguments[role].value
+
+    def _open(self, name: str, result: Any, arity: int, make: Callable[[], Any]) -> Any:
+        """Return a function that a template leaves open, and note what makes it."""
+        self.functions[name] = make
+        return symbol(name, result, arity)
+
+    def read(self, name: str, role: str = "") -> Any:
+        """Return ``read(p, index)`` of an argument, in the role of another one if that is given."""
+        return self._open(f"read {name}", Abstract(role or name), 2, lambda: self.exact(name)[0])
 
     def write(self, name: str) -> Any:
         """Return ``write(p, index, value)`` of an argument."""
-        return functions_of(self.arguments[name].node, self.place(name))[1]
+        return self._open(f"write {name}", types.void, 3, lambda: self.exact(name)[1])
+
+    def exact(self, name: str) -> Any:
+        """Return both functions of an argument, with its own types."""
+        return functions_of(self.arguments[name].node, self.place(name))
+
+    def offset(self, name: str) -> Any:
+        """Return ``read(p, index)`` of an argument of offsets."""
+
+        def make() -> Any:
+            read = self.exact(name)[0]
+            return inlined(lambda p, i: np.int64(read(p, i)))
+
+        return self._open(f"offset {name}", types.int64, 2, make)
 
     def items(self, name: str) -> Any:
         """Return ``read(p, index)``, of an argument's items as they are accumulated."""
-        read, cast = self.read(name), cast_to(self.accumulator)
-        if self.arguments[name].value == self.accumulator:
-            return read
-        return inlined(lambda p, i: cast(read(p, i)))
+
+        def make() -> Any:
+            read, cast = self.exact(name)[0], cast_to(self.accumulator)
+            if self.arguments[name].value == self.accumulator:
+                return read
+            return inlined(lambda p, i: cast(read(p, i)))
+
+        return self._open(f"items {name}", Abstract(_TOTAL), 2, make)
+
+    def memory(self, name: str) -> tuple[Any, Any]:
+        """Return ``load(array, index)`` and ``store(array, index, value)`` of an argument's items."""
+        return self._memory(name, name, None)
 
     def column(self, i: int) -> tuple[Any, Any]:
         """Return ``load(p, index)`` and ``store(p, index, value)`` of a column of the temporary storage."""
-        return memory(*self.columns[i])
+        i %= len(self.columns)
+        name, (_, place) = self._columns[i], self.columns[i]
+        return memory(WORD, place) if name in WORDS else self._memory(f"column {i}", name, place)
 
-    def operator(self, name: str) -> Any:
+    def _memory(self, name: str, role: str, place: Place | None) -> tuple[Any, Any]:
+        def functions() -> tuple[Any, Any]:
+            return memory(self.dtype_of(role), place)
+
+        return (
+            self._open(f"load {name}", Abstract(role), 2, lambda: functions()[0]),
+            self._open(f"store {name}", types.void, 3, lambda: functions()[1]),
+        )
+
+    def operator(self, name: str, result: Any = Abstract(_TOTAL)) -> Any:  # noqa: B008 - types do not change
         """Return ``operator(p, a, …)``."""
-        word = self._words.get(name)
-        return function_of(dict(self.spec.operators)[name], None if word is None else Place(word, 0))
+        word, op = self._words.get(name), dict(self.spec.operators)[name]
+        place = None if word is None else Place(word, 0)
+        return self._open(name, result, 1 + len(op.inputs), lambda: function_of(op, place))
+
+    def predicate(self, name: str) -> Any:
+        """Return ``predicate(p, a, …)``, an operator that says whether something holds."""
+        return self.operator(name, types.boolean)
 
     def initial(self) -> Any:
         """Return ``initial(p)``, the initial value."""
-        return constant(self.accumulator, Place(self._words["init"], 0))
+        place = Place(self._words["init"], 0)
+        return self._open("initial", Abstract(_TOTAL), 1, lambda: constant(self.accumulator, place))
 
     def begun(self, op: Any) -> Any:
         """Return ``begun(p, value)``: the prefix before a first value, and the total with it."""
@@ -103,8 +155,8 @@ class Kit:
         if "start_offsets_in" not in self.arguments:
             size = integer(self.numbers[0])
             return inlined(lambda p, i: (i * size(p), (i + 1) * size(p)))
-        start, stop = self.read("start_offsets_in"), self.read("end_offsets_in")
-        return inlined(lambda p, i: (np.int64(start(p, i)), np.int64(stop(p, i))))
+        start, stop = self.offset("start_offsets_in"), self.offset("end_offsets_in")
+        return inlined(lambda p, i: (start(p, i), stop(p, i)))
 
     def segments(self, each: Callable[..., None]) -> Phases:
         """Return the phases that call a function for each segment; the first one checks offsets, if given."""
@@ -115,11 +167,8 @@ class Kit:
         """Return the phase that looks for a segment whose items are not there."""
         bounds, (_, store) = self.bounds(), self.column(-1)
         room, room_out = map(integer, self.numbers[1:])
-        out = self.read("start_offsets_out") if "start_offsets_out" in self.arguments else None
-        if out is None:
-            begins = inlined(lambda p, i, low: low)
-        else:
-            begins = inlined(lambda p, i, low: np.int64(out(p, i)))
+        out = self.offset("start_offsets_out") if "start_offsets_out" in self.arguments else None
+        begins = inlined(lambda p, i, low: low) if out is None else inlined(lambda p, i, low: out(p, i))
         beyond_output = offsets.BEYOND_OUTPUT if out is None else offsets.OUTPUT_BEYOND
         before, beyond, output_before = offsets.BEFORE, offsets.BEYOND, offsets.OUTPUT_BEFORE
         has_outputs, words = out is not None, offsets.WORDS
@@ -164,10 +213,15 @@ def run(p):
 """
 
 
-def whole(spec: Specialisation) -> Callable[[Any], None]:
-    """Return the function to compile, which runs one phase of a specialisation: the one that a part names."""
-    phases: Phases = pkgutil.resolve_name(f"{__package__}.{phase_spec_of(spec).made_by}")(Kit(spec))
+def whole(spec: Specialisation) -> tuple[Template, Filling]:
+    """Return the code that runs one phase of a specialisation, and what fills it.
+
+    A part names the phase.
+    """
+    kit = Kit(spec)
+    phases: Phases = pkgutil.resolve_name(f"{__package__}.{phase_spec_of(spec).made_by}")(kit)
     names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
     names["phase"] = phase
     lines = [f"if phase(p) == {i}:\n    phase{i}(p)" for i in range(len(phases))]
-    return define(spec.algorithm, "run", _RUN, names, lines=lines)  # type: ignore[no-any-return]
+    run = outlined(define(spec.algorithm, "run", _RUN, names, lines=lines))
+    return template_of(run), Filling(lambda role: value_type(kit.dtype_of(role)), kit.functions)

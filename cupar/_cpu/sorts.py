@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .kit import Kit, Phases, begin, end, high, low, middle, number
-from .values import address, inlined, integer, memory, outlined
+from .values import address, inlined, integer, outlined
 
 _RUN = 16  # items that are sorted by insertion
 
@@ -75,15 +75,14 @@ def _functions(kit: Kit, items: str) -> Any:
 
     Those are pointers to keys, and to items beside them.
     """
-    before, read, keys = kit.operator("op"), kit.read("d_in_keys"), kit.arguments["d_in_keys"]
-    load, store = memory(keys.value)
+    before, read, (load, store) = kit.predicate("op"), kit.read("d_in_keys"), kit.memory("d_in_keys")
     places = kit.place("d_out_keys"), kit.columns[0][1]
     beside = places
     read_item, load_item = inlined(lambda p, i: 0), inlined(lambda to, i: 0)
     store_item = inlined(lambda to, i, item: None)
     if f"d_in_{items}" in kit.arguments:
         read_item = kit.read(f"d_in_{items}")
-        load_item, store_item = memory(kit.arguments[f"d_in_{items}"].value)
+        load_item, store_item = kit.memory(f"d_in_{items}")
         beside = kit.place(f"d_out_{items}"), kit.columns[1][1]
     (out, spare), (out_beside, spare_beside) = map(address, places), map(address, beside)
 
@@ -146,7 +145,11 @@ def merge(kit: Kit) -> Phases:
     nothing = inlined(lambda p, i: 0)
     has_items = "d_in_items1" in kit.arguments
     left, right = (
-        _Side(kit.read(f"d_in_keys{i}"), kit.read(f"d_in_items{i}") if has_items else nothing) for i in "12"
+        _Side(
+            kit.read(f"d_in_keys{i}", "d_in_keys1"),
+            kit.read(f"d_in_items{i}", "d_in_items1") if has_items else nothing,
+        )
+        for i in "12"
     )
     left_item, right_item = left.item, right.item
     store_item = kit.write("d_out_items") if has_items else inlined(lambda p, i, item: None)
@@ -155,7 +158,7 @@ def merge(kit: Kit) -> Phases:
         one, other = left_item(p, i), right_item(p, j)  # both are there
         return other if is_right else one
 
-    merged = _merger(kit.operator("op"), left, right, inlined(item_of), kit.write("d_out_keys"), store_item)
+    merged = _merger(kit.predicate("op"), left, right, inlined(item_of), kit.write("d_out_keys"), store_item)
     count1, count2 = map(integer, kit.numbers)
 
     def part(p: Any) -> None:

@@ -36,7 +36,7 @@ from numba.core.targetconfig import ConfigStack
 
 from .._compile import arithmetic, numba_settings, toolchain
 
-_NAME = "cupar_cpu"
+NAME = "cupar_cpu"
 
 OPTIONS = {
     "boundscheck": False,
@@ -48,14 +48,14 @@ OPTIONS = {
     "_nrt": False,  # what allocates is refused: object code is loaded without numba's runtime
 }
 
-_OVERRIDES = Registry(_NAME)
+_OVERRIDES = Registry(NAME)
 
 
 class _Target(CPU):  # type: ignore[misc]
     """The CPU, as cupar compiles for it."""
 
 
-target_registry[_NAME] = _Target
+target_registry[NAME] = _Target
 
 
 class _Library(AOTCodeLibrary):  # type: ignore[misc]
@@ -85,11 +85,16 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
                 each.linkage = "linkonce_odr"
         return self._final_module
 
-    def optimize(self) -> None:
-        """Link all that the functions call, and optimise it."""
+    def linked(self) -> Any:
+        """Return all that the functions call with them, as one module."""
         for library in self._called():
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._linking_libraries.clear()
+        return self._final_module
+
+    def optimize(self) -> None:
+        """Link all that the functions call, and optimise it."""
+        self.linked()
         super()._optimize_final_module()
         self._final_module.verify()
         self._verify_declare_only_symbols()
@@ -137,7 +142,7 @@ class _Context(CPUContext):  # type: ignore[misc]
     def init(self) -> None:
         self.is32bit = cpu_target.target_context.is32bit  # which sets LLVM up, and numba's runtime
         with global_compiler_lock, numba_settings.own(config):
-            self._internal_codegen = _Codegen(_NAME)
+            self._internal_codegen = _Codegen(NAME)
 
     def add_dynamic_addr(self, builder: Any, intaddr: int, info: str) -> Any:
         """Return what stands in code for something at an address of this process."""
@@ -200,9 +205,9 @@ class _Descriptor(TargetDescriptor):  # type: ignore[misc]
     options = CPUTargetOptions
 
     def __init__(self) -> None:
-        super().__init__(_NAME)
+        super().__init__(NAME)
         self._typing = _Typing()
-        self._context = _Context(self._typing, _NAME)
+        self._context = _Context(self._typing, NAME)
 
     @property
     def typing_context(self) -> Any:
@@ -266,7 +271,7 @@ class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile for some types; methods that numba compiles during lowering are for this target, too."""
-        with target_override(_NAME):
+        with target_override(NAME):
             return super().compile(sig)
 
 

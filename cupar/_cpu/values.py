@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from cachetools import LRUCache
 from llvmlite import ir
 from numba.core import types
 from numba.core.errors import NumbaError
@@ -24,6 +25,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
+from .._base.bounded import Bounded
 from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_types import array_of, struct_type
@@ -49,12 +51,61 @@ NUMBA: Final = SimpleNamespace(
 
 def inlined(function: Any) -> Any:
     """Have numba inline a function into its callers, if it does not already."""
-    return function if hasattr(function, "py_func") else own(function, forceinline=True)
+    return function if hasattr(function, "py_func") else _shared(function, forceinline=True)
 
 
 def outlined(function: Any) -> Any:
     """Have numba compile a function out of line."""
-    return own(function)
+    return _shared(function)
+
+
+_made: Final = Bounded[Any](functools.partial(LRUCache, 512))
+
+
+def forget_functions() -> None:
+    """Have functions compiled anew from now on."""
+    _made.clear()
+
+
+def _shared(function: Any, **options: Any) -> Any:
+    """Return what numba compiles of a function: the same one for functions that do the same."""
+    try:
+        key = _identity(function), *options
+    except TypeError:  # it calls what is of one build alone
+        return of_one_build(own(function, **options))
+    found = _made.get(key)
+    if found is None:
+        found = _made[key] = own(function, **options)
+    return found
+
+
+def of_one_build(function: Any) -> Any:
+    """Mark what numba compiles as that of one build, and return it."""
+    function.is_of_one_build = True
+    return function
+
+
+def _identity(function: Any) -> tuple[Any, ...]:
+    """Return what a function of cupar's own is: its code and what that refers to.
+
+    Raises
+    ------
+    TypeError
+        If that is of one build alone.
+    """
+    names = {} if "__spec__" in function.__globals__ else function.__globals__  # of generated code
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    held += [names[each] for each in function.__code__.co_names if each in names]
+    return function.__code__, *map(_held, held)
+
+
+def _held(value: Any) -> Any:
+    if getattr(value, "is_of_one_build", False):
+        raise TypeError("this is of one build")
+    if isinstance(value, FunctionType):
+        return _identity(value)
+    hash(value)
+    return type(value), value
 
 
 # --- Types -----------------------------------------------------------------------------------------------
@@ -222,7 +273,7 @@ def blamed(compiled: Any, arity: int, code: int) -> Any:
     names: dict[str, Any] = {"__name__": __name__, "typed": typed}
     arguments = "".join(f", a{i}" for i in range(arity))  # numba asks how many there are
     source = f"def call(typing{arguments}):\n    return typed({arguments[2:]})\n"
-    return intrinsic(define("intrinsic", "call", source, names))
+    return of_one_build(intrinsic(define("intrinsic", "call", source, names)))
 
 
 # --- numba's functions -----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_an_interrupt_of_a_build_is_not_lost(empty_cache, monkeypatch):
 
     usual, places = build._library, []
 
-    def interrupted(compiled):
+    def interrupted(*template):
         @ctypes.CFUNCTYPE(None)
         def called_back():
             places.append(threading.current_thread())
@@ -61,7 +61,7 @@ def test_an_interrupt_of_a_build_is_not_lost(empty_cache, monkeypatch):
                 pass
 
         called_back()
-        return usual(compiled)
+        return usual(*template)
 
     items, total = np.arange(10.0), np.zeros(1)
 
