@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from ._base.lazy import fetched
 
 _NAMES = {
-    "named": "all any count_nonzero cumulative_prod cumulative_sum max min prod sum unique_counts",
+    "named": "all any argmax argmin count_nonzero cumulative_prod cumulative_sum "
+    "max min prod sum unique_counts",
     "quantiles": "median quantile",
     "reductions": "histogram reduce scan top_k",
     "sorting": "reduce_by_key sort unique",
@@ -30,6 +31,8 @@ __all__ = sorted(_MODULES)  # noqa: PLE0605
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._dask.named import all as all
     from ._dask.named import any as any
+    from ._dask.named import argmax as argmax
+    from ._dask.named import argmin as argmin
     from ._dask.named import count_nonzero as count_nonzero
     from ._dask.named import cumulative_prod as cumulative_prod
     from ._dask.named import cumulative_sum as cumulative_sum

@@ -17,7 +17,7 @@ from .._functions.sets import UniqueCounts
 from .._functions.values import summed
 from ..operators import OpKind
 from .graphs import taken
-from .reductions import reduced, scan
+from .reductions import extreme, reduced, scan
 from .sorting import runs_of, sort
 
 _BOOL = np.dtype(bool)
@@ -144,6 +144,37 @@ def cumulative_prod(x: da.Array, /, *, axis: int | None = None, dtype: Any = Non
     array([ 1,  2,  6, 24])
     """
     return scan(x, OpKind.MULTIPLIES, axis=axis, dtype=summed(taken("x", x)) if dtype is None else dtype)
+
+
+@helped(axis="axis")
+def argmin(x: da.Array, /, *, axis: int | None = None, keepdims: bool = False) -> da.Array:
+    """Return the index of the first least item, of all in C's order or along an axis.
+
+    A NaN is less than anything else, as in NumPy. No items are an error of the task.
+
+    >>> int(cdask.argmin(da.from_array(np.array([3, 1, 1]), chunks=2)).compute())
+    1
+    """
+    return _extreme("argmin", x, axis, keepdims, False)
+
+
+@helped(axis="axis")
+def argmax(x: da.Array, /, *, axis: int | None = None, keepdims: bool = False) -> da.Array:
+    """Return the index of the first greatest item, of all in C's order or along an axis.
+
+    A NaN is greater than anything else, as in NumPy. No items are an error of the task.
+
+    >>> int(cdask.argmax(da.from_array(np.array([3, 5, 5]), chunks=2)).compute())
+    1
+    """
+    return _extreme("argmax", x, axis, keepdims, True)
+
+
+def _extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
+    dtype = taken("x", x)
+    if structs.kind_of(dtype) not in "biuf":
+        raise TypeError(f"x: {name} takes real numbers, got {structs.text(dtype)}")
+    return extreme(name, x, axis, keepdims, largest)
 
 
 def _ones(block: Any) -> Any:

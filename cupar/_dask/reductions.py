@@ -296,21 +296,42 @@ def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True
         raise ValueError(f"k: expected 0 or more, got {k}")
     x = flat("x", x) if axis is None else x
     along = 0 if axis is None else axis_of(axis, x.ndim)
-    options = int(k), along, bool(largest)
-    tasks = Tasks("top_k", [x], *options)
-    results: list[dict[tuple[int, ...], Any]] = [{}, {}]
+    tasks, found = _firsts("top_k", x, int(k), along, bool(largest))
+    chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
+
+    def part(i: int, name: str, of: np.dtype[Any]) -> da.Array:
+        results = {index: (steps.top_result, each, i, int(k)) for index, each in found.items()}
+        return tasks.array(name, results, chunks, of)
+
+    return TopK(part(0, "values", dtype), part(1, "indices", np.dtype(np.int64)))
+
+
+def _firsts(
+    kind: str, x: da.Array, k: int | None, along: int, largest: bool, *options: Any
+) -> tuple[Tasks, dict[tuple[int, ...], Any]]:
+    """Return tasks, and by the indices of blocks the last ones: what `steps.top_of` returns."""
+    given = k, along, largest
+    tasks, found = Tasks(kind, [x], *given, *options), {}
     for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
         keys = []
         for i in range(x.numblocks[along]):
             index = (*outer[:along], i, *outer[along + 1 :])
-            keys.append(tasks.add("top", index, steps.top, (x.name, *index), *options))
-        keys = tasks.tree("tops", outer, keys, steps.top_of, *options)
-        last = tasks.add("last", outer, steps.top_of, keys, *options)
-        for i, each in enumerate(results):
-            each[outer] = steps.top_result, last, i, int(k)
-    chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
-    values, indices = (
-        tasks.array(part, each, chunks, of)
-        for part, each, of in zip(("values", "indices"), results, (dtype, np.dtype(np.int64)), strict=True)
-    )
-    return TopK(values, indices)
+            keys.append(tasks.add("top", index, steps.top, (x.name, *index), *given))
+        keys = tasks.tree("tops", outer, keys, steps.top_of, *given)
+        found[outer] = tasks.add("last", outer, steps.top_of, keys, *given)
+    return tasks, found
+
+
+def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
+    """Return where the first extreme items are, of all in C's order or along an axis."""
+    ndim = x.ndim if keepdims else None
+    x = flat("x", x) if axis is None else x
+    along = 0 if axis is None else axis_of(axis, x.ndim)
+    tasks, found = _firsts(name, x, None, along, largest, ndim)
+    results = {}
+    for index, last in found.items():
+        at = index[:along] + index[along + 1 :] if ndim is None else (0,) * (ndim - len(index)) + index
+        results[at] = steps.extreme_result, last, name, along, ndim
+    kept = x.chunks[:along] + (() if ndim is None else ((1,),)) + x.chunks[along + 1 :]
+    chunks = kept if ndim is None else ((1,),) * (ndim - len(kept)) + kept
+    return tasks.array("result", results, chunks, np.dtype(np.int64))

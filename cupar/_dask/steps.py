@@ -274,25 +274,38 @@ def added(parts: list[Any]) -> Any:
     return sum(parts[1:], parts[0])
 
 
+def _firsts(block: Any, k: int | None, axis: int, largest: bool) -> tuple[Any, Any]:
+    """Return the first k items of rows, and where they are; None: the extreme one, NaN before it."""
+    if k is not None:
+        return arrays.top_k(block, min(k, block.shape[axis]), axis=axis, largest=largest)
+    if not block.shape[axis]:
+        return block, block.astype(INT64)
+    places = (arrays.argmax if largest else arrays.argmin)(block, axis=axis, keepdims=True)
+    return _module(block).take_along_axis(block, places, axis), places
+
+
+def _module(block: Any) -> Any:
+    return np if isinstance(block, np.ndarray) else __import__("cupy")
+
+
 @on_blocks
-def top(work: Work, block: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+def top(work: Work, block: Any, k: int | None, axis: int, largest: bool) -> tuple[Any, Any, int]:
     """Return the first k items of a block's rows, or all; where they are, and the length of a row."""
-    length = block.shape[axis]
-    return (*arrays.top_k(aligned(block), min(k, length), axis=axis, largest=largest), length)
+    return (*_firsts(aligned(block), k, axis, largest), block.shape[axis])
 
 
 @on_blocks
-def top_of(work: Work, parts: list[Any], k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+def top_of(work: Work, parts: list[Any], k: int | None, axis: int, largest: bool) -> tuple[Any, Any, int]:
     """Return the first k of what several blocks, in order, have as such."""
     values, places, lengths = zip(*parts, strict=True)
     if len(parts) == 1:
         return parts[0]  # type: ignore[no-any-return]
-    module = np if isinstance(values[0], np.ndarray) else __import__("cupy")
+    module = _module(values[0])
     offsets = np.cumsum([0, *lengths]).tolist()
     known = [each + offset for each, offset in zip(places, offsets[:-1], strict=True)]
     values, known = (module.concatenate(each, axis=axis) for each in (values, known))
-    found = arrays.top_k(values, min(k, values.shape[axis]), axis=axis, largest=largest)
-    return found.values, module.take_along_axis(known, found.indices, axis), offsets[-1]
+    found, indices = _firsts(values, k, axis, largest)
+    return found, module.take_along_axis(known, indices, axis), offsets[-1]
 
 
 def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
@@ -300,6 +313,17 @@ def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
     if parts[2] < k:
         raise ValueError(f"k: expected at most {parts[2]}, the length of the axis, got {k}")
     return parts[i]
+
+
+def extreme_result(parts: tuple[Any, Any, int], name: str, axis: int, ndim: int | None) -> Any:
+    """Return where extreme items are: with a number of dimensions, None: without the axis."""
+    places = parts[1]
+    if not parts[2]:
+        raise ValueError(f"x: {name} of no items has no result")
+    shape = places.shape
+    if ndim is None:
+        return places.reshape(shape[:axis] + shape[axis + 1 :])
+    return places.reshape((1,) * (ndim - len(shape)) + shape)
 
 
 # --- Runs -------------------------------------------------------------------------------------------------

@@ -207,6 +207,24 @@ def test_top_k_has_the_first_of_equal_items(rng):
         assert np.array_equal(found.indices.compute(), expected.indices)
 
 
+def test_where_extremes_are(rng):
+    items = gaps(rng, (7, 8))
+    known = np.nan_to_num(items, nan=7)
+    for given, chunks in ((items, (3, 3)), (known, (7, 3)), (known, ((0, 4, 3), (5, 0, 3)))):
+        x = da.from_array(given, chunks=chunks)
+        for name in ("argmin", "argmax"):
+            for axis, keepdims in ((None, False), (0, True), (1, False), (None, True)):
+                found = getattr(cdask, name)(x, axis=axis, keepdims=keepdims)
+                expected = getattr(np, name)(given, axis=axis, keepdims=keepdims)
+                assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+                assert np.array_equal(found.compute(), expected)
+    assert cdask.argmax(unknown(chunked(known[0], (0, 3, 5)))).compute() == np.argmax(known[0])
+    with pytest.raises(ValueError, match="x: argmin of no items has no result"):
+        cdask.argmin(x[:0], axis=0).compute()
+    with pytest.raises(TypeError, match="x: argmax takes real numbers, got complex128"):
+        cdask.argmax(x.astype(complex))
+
+
 # --- Sorts, sets and runs -----------------------------------------------------------------------------------
 
 
