@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,14 +78,77 @@ def segments(
     work.run(reduction, taken, out, number, start, end, h_init)
 
 
+def _key(s: Any) -> Any:
+    segment, i, length, number = s
+    return i // length * number + segment if 0 <= segment < number else -1
+
+
+def _wrapped(s: Any) -> Any:
+    return s[0] % s[1]
+
+
+def _offset(s: Any) -> Any:
+    start, q, total, size = s
+    return q // total * size + start
+
+
+def _item(s: Any) -> Any:
+    place, i, size, inner = s
+    return place * inner + i // size
+
+
+def _result(s: Any) -> Any:
+    q, total, inner = s
+    return q % total * inner + q // total
+
+
+def segment_rows(
+    work: Work, x: Operand, ids: Operand, op: Any, number: int, dtype: Any, h_init: Any, batch: int = 0
+) -> Operand:
+    """Combine the items, or rows, of each id, in each of a batch, whose dimensions come first."""
+    size, total = ids.size, math.prod(ids.shape[:batch]) * number
+    rest = x.shape[batch + 1 :] if x.ndim > ids.ndim else ()
+    inner, within = math.prod(rest), accumulated(dtype)
+    out = work.empty((*x.shape[:batch], number, *rest), dtype)
+    if not out.size:
+        return out
+    place = CountingIterator(np.int64(0))
+    keys: Any = ids.items
+    if batch:
+        lengths = constant(max(ids.shape[batch], 1)), constant(number)
+        keys = TransformIterator(ZipIterator(cast(ids.items, INT64), place, *lengths), _key, INT64)
+    items, written = cast(x.items, within), casting(out.items, within)
+    if inner == 1:
+        segments(work, items, keys, size, written, total, op, h_init)
+        return out
+    places, *offsets = by_id(work, keys, size, total, positions(work, AxisLayout(1, size, 1)))
+    # Column by column: the items of one have the order of the ids.
+    row = cast(PermutationIterator(places, indices(_wrapped, size)), INT64)
+    of = TransformIterator(ZipIterator(row, place, constant(size), constant(inner)), _item, INT64)
+    taken = PermutationIterator(items, of)
+    written = PermutationIterator(written, indices(_result, total, inner))
+    lengths = constant(total), constant(size)
+    ends = [
+        TransformIterator(
+            ZipIterator(PermutationIterator(each, indices(_wrapped, total)), place, *lengths), _offset, INT64
+        )
+        for each in offsets
+    ]
+    reduction = segmented_reduce(taken, written, ends[0], ends[1], op, h_init)
+    work.run(reduction, taken, written, total * inner, *ends, h_init)
+    return out
+
+
 def _segment_reduce(
     work: Work, x: Operand, ids: Operand, op: Any, number: Any, init: Any, dtype: Any
 ) -> Operand:
     if number is None:
         raise TypeError("num_segments: expected how many segments there are, got None")
     count = integer("num_segments", number, _MOST)
-    if ids.size != x.size:
-        raise ValueError(f"ids: expected as many as `x` has items, {x.size}, got {ids.size}")
+    if ids.shape not in (x.shape, x.shape[:1]):
+        raise ValueError(
+            f"ids: expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
+        )
     check_numbers("ids", ids, "biu")
     result, within = dtypes_of(x, dtype)
     known = operators.identity_of(op, within) if init is None else init
@@ -95,12 +159,9 @@ def _segment_reduce(
             "init: expected the result of a segment without items, as the operator has no known identity, "
             "got None"
         )
-    out = work.empty((count,), result)
-    if count:
-        h_init = initial("init", known, within)
-        items = cast(x.items, within)
-        segments(work, items, ids.items, x.size, casting(out.items, within), count, op, h_init)
-    return out
+    if ids.ndim == x.ndim:
+        x, ids = (Operand(each.own, each.items, (each.size,), each.parts) for each in (x, ids))
+    return segment_rows(work, x, ids, op, count, result, initial("init", known, within))
 
 
 def segment_reduce(
@@ -120,7 +181,8 @@ def segment_reduce(
     ----------
     x : array or tuple of arrays
     ids : array of integers
-        As many as there are items. Items whose id is below 0, or `num_segments` or more, are left out.
+        Of the shape of `x`, or one for each row: each item of ``x[i]``, of several dimensions, has the id
+        ``ids[i]``. Items whose id is below 0, or `num_segments` or more, are left out.
     op : callable, OpKind or RawOp, optional
         As for `reduce`.
     num_segments : int
@@ -136,7 +198,7 @@ def segment_reduce(
     Returns
     -------
     array
-        Of `num_segments` items.
+        Of `num_segments` items, or rows.
 
     Examples
     --------

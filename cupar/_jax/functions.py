@@ -13,15 +13,14 @@ import numpy as np
 from .. import structs
 from .._functions.axes import INT64, axis_of, columns, constant, indices, layout_of
 from .._functions.calls import Operand
-from .._functions.counting import bin_of, by_id, counted, edges_of, segments
+from .._functions.counting import bin_of, counted, edges_of, segment_rows
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
-from .._functions.values import accumulated, cast, casting, initial
+from .._functions.values import accumulated, cast, initial
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import upper_bound
-from ..segmented import segmented_reduce
 from .partition import Factors
 from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
@@ -162,65 +161,12 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
 # --- Segments -------------------------------------------------------------------------------------------
 
 
-def _key(s: Any) -> Any:
-    segment, i, length, number = s
-    return i // length * number + segment if 0 <= segment < number else -1
-
-
-def _wrapped(s: Any) -> Any:
-    return s[0] % s[1]
-
-
-def _offset(s: Any) -> Any:
-    start, q, total, size = s
-    return q // total * size + start
-
-
-def _item(s: Any) -> Any:
-    place, i, size, inner = s
-    return place * inner + i // size
-
-
-def _result(s: Any) -> Any:
-    q, total, inner = s
-    return q % total * inner + q // total
-
-
 def _sums(work: CallRecorder, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
-    size, total = ids.size, math.prod(ids.shape[:batch]) * number
-    rest = x.shape[batch + 1 :]
-    inner = math.prod(rest)
-    out = work.empty((*x.shape[:batch], number, *rest), x.dtype)
-    if not out.size:
-        return [out]
-    place = CountingIterator(np.int64(0))
-    keys: Any = ids.items
-    if batch:
-        wide = ZipIterator(cast(ids.items, INT64), place, *_constants(max(ids.shape[batch], 1), number))
-        keys = TransformIterator(wide, _key, INT64)
-    within = accumulated(x.dtype)
-    items, written, zero = cast(x.items, within), casting(out.items, within), initial("init", 0, within)
-    if inner == 1:
-        segments(work, items, keys, size, written, total, OpKind.PLUS, zero)
-        return [out]
-    kind = INT64 if total > 2**31 - 2 else _INT32
-    places, *offsets = by_id(work, keys, size, total, work.kept(cast(place, kind), size))
-    # Column by column: the items of one have the order of the ids.
-    row = PermutationIterator(places, indices(_wrapped, size))
-    of = TransformIterator(ZipIterator(cast(row, INT64), place, *_constants(size, inner)), _item, INT64)
-    taken = PermutationIterator(items, of)
-    written = PermutationIterator(written, indices(_result, total, inner))
-    ends = [
-        TransformIterator(
-            ZipIterator(PermutationIterator(each, indices(_wrapped, total)), place, *_constants(total, size)),
-            _offset,
-            INT64,
+    return [
+        segment_rows(
+            work, x, ids, OpKind.PLUS, number, x.dtype, initial("init", 0, accumulated(x.dtype)), batch
         )
-        for each in offsets
     ]
-    sums = segmented_reduce(taken, written, ends[0], ends[1], OpKind.PLUS, zero)
-    work.run(sums, taken, written, total * inner, *ends, zero)
-    return [out]
 
 
 def _constants(*numbers: int) -> Sequence[Any]:

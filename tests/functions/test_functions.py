@@ -1,5 +1,6 @@
 """What all functions of `cupar.arrays` have in common: what is refused, and that nothing is stale."""
 
+import math
 import os
 import subprocess
 import sys
@@ -105,6 +106,11 @@ REFUSED = [
         "init: expected the result of a segment without items",
     ),
     (lambda: arrays.segment_reduce(X[0], np.arange(3)), TypeError, "num_segments: expected how many"),
+    (
+        lambda: arrays.segment_reduce(X, np.arange(9), num_segments=3),
+        ValueError,
+        "ids: expected the shape of `x`",
+    ),
     (lambda: arrays.linear_recurrence(X, X[0]), ValueError, "b: expected the shape of `a`"),
     (lambda: arrays.linear_recurrence(X, X, initial=X), ValueError, "initial: expected shape (2,)"),
     (lambda: arrays.searchsorted(X, X), ValueError, "x1: expected one dimension"),
@@ -378,3 +384,26 @@ def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
     found = arrays.segment_reduce(np.arange(5, dtype=np.float32), ids, num_segments=5)
     assert found.tolist() == [0, 0, 0, 0, 3]
     assert sorts == [(np.float32, (0, 3))]  # items themselves, by 3 bits
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 2, 1), (6, 0), (0, 2)])
+def test_segments_of_rows(shape):
+    """Ids of rows; of tuples of arrays as well, by operators that have no identity."""
+    x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape) % 5 - 2
+    ids = np.array([2, 0, 2, -1, 9, 0])[: shape[0]]
+    expected = np.full((4, *shape[1:]), -1, np.float32)
+    sums = np.zeros_like(expected)
+    for row, i in zip(x, ids, strict=True):
+        if 0 <= i < 4:
+            expected[i] = np.where(abs(row) > abs(expected[i]), row, expected[i])
+            sums[i] += row
+    found = arrays.segment_reduce(x, ids, lambda a, b: b if abs(b) > abs(a) else a, 4, init=-1)
+    np.testing.assert_array_equal(found, expected)
+
+    def both(a, b):
+        return a[0] + b[0], b[1] if abs(b[1]) > abs(a[1]) else a[1]
+
+    for one, other in zip(
+        arrays.segment_reduce((x, x), ids, both, 4, init=(0, -1)), (sums, expected), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)

@@ -127,6 +127,8 @@ def test_what_it_refuses(rng):
             linear_recurrence(items, items, initial=initial)
     with pytest.raises(TypeError, match="b: expected numbers, got bool"):
         linear_recurrence(x > 0, x > 0)
-    any_length = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n, 4"), np.float32)
+    from jax import export
+
+    any_length = jax.ShapeDtypeStruct(export.symbolic_shape("n, 4"), np.float32)
     with pytest.raises(TypeError, match=r"linear_recurrence: expected shapes that are known .* got \(n, 4\)"):
-        jax.export.export(jax.jit(linear_recurrence))(any_length, any_length)
+        export.export(jax.jit(linear_recurrence))(any_length, any_length)
