@@ -374,7 +374,7 @@ def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
     sorts = []
 
     def run(self, algorithm, *given, **named):
-        if algorithm._spec.algorithm == "radix_sort":
+        if algorithm.build.algorithm == "radix_sort":
             sorts.append((given[2].dtype, given[5:]))
         return ran(self, algorithm, *given, **named)
 

@@ -10,6 +10,7 @@ import pytest
 from support.plans import planned
 
 import cupar
+from cupar._ahead.batch import collected
 from cupar._kernels.merge_sort import MERGE_SORT
 from cupar._kernels.radix_sort import RADIX_SORT, RadixSortProblem
 from cupar._launch import chain
@@ -356,7 +357,7 @@ MAKE = {
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_kernels_take_what_shapes_give(make):
     algorithm = make()
-    spec = algorithm._spec
+    (spec,) = collected(make, CC)
     expected = sizes_of_parameters(algorithm.cubin())
     values = chain.Layouts.of(spec, [*spec.algorithm_class._uses])
     used = set()
