@@ -1,6 +1,7 @@
 """`import cupar` is cheap, and loads nothing of what compiles."""
 
 import ast
+import importlib
 import json
 import os
 import subprocess
@@ -129,6 +130,17 @@ def test_type_checkers_see_the_names_that_there_are():
 
     of_dask = {name: f"_dask.{module}" for name, module in dask._MODULES.items()}
     assert names_for_type_checkers(dask) == of_dask
+
+
+@pytest.mark.parametrize("name", ["arrays", "compute", "dask", "distributed", "distributed.arrays"])
+def test_modules_that_fetch_their_names_know_them(name):
+    module = importlib.import_module(f"cupar.{name}")
+    own = {"compute": module.__dict__.get("_SUBMODULES", ())}.get(name, ())
+    assert dir(module) == sorted({*module.__all__, *own})
+    assert not hasattr(module, "__wrapped__")
+    with pytest.raises(AttributeError, match=rf"^module 'cupar\.{name}' has no attribute 'sun'") as caught:
+        module.sun
+    assert (caught.value.name, caught.value.obj) == ("sun", module)
 
 
 IN_TWO_THREADS = """

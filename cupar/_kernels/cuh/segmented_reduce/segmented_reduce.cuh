@@ -325,7 +325,7 @@ struct segmented_reduce_kernels {
   static constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
   static constexpr int stage_bytes  = staged_bytes + widest;
 
-  // Begins to copy a vector to shared memory.
+  // Begins to copy a vector to shared memory. Of asynchronous copies, `cuda::ptx` has those in bulk alone.
   static __device__ __forceinline__ void begin_copy(void* to, const void* from) {
     if constexpr (target >= 80 && !is_rows) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
