@@ -1,14 +1,16 @@
 """GPU time of what cupar.arrays composes: sets, sums by ids, edges, ranks, different items, expansion.
 
     python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,few-ids,
-                              many-ids,edges,median,unique,expand] [--repeats 7] [--seconds 90] [--json FILE]
+                              some-ids,many-ids,any-order,edges,median,unique,expand] [--repeats 7]
+                              [--seconds 90] [--json FILE]
 
 It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
 
 * union, intersection, difference and symmetric are sets of two sorted halves of random int32, in which items
   occur several times: Thrust's, in more.cu, read the length back, and cupar's are given a size;
-* few-ids and many-ids are `segment_reduce` of float32 by random ids, of 64 and of 2^20 segments; beside it
-  ``index_add_`` and ``cupyx.scatter_add``, which add in any order;
+* few-ids, some-ids and many-ids are `segment_reduce` of float32 by random ids, of 64, 2^12 and 2^20 segments,
+  and any-order of 2^20 where sums may be rounded in whichever order comes, as ``index_add_`` and
+  ``cupyx.scatter_add`` beside them round;
 * edges is `histogram` of float32 by 65 edges that are unevenly apart; PyTorch's is ``bincount`` of
   ``bucketize``;
 * median is that of float32; unique is `unique_all` of a quarter of as many int32, beside others' unique
@@ -39,11 +41,12 @@ sys.path.insert(0, str(_common.ROOT))
 
 SETS = {"union": "set_union", "intersection": "set_intersection", "difference": "set_difference"}
 SETS["symmetric"] = "set_symmetric_difference"
-IDS = {"few-ids": 64, "many-ids": 1 << 20}
+IDS = {"few-ids": 64, "some-ids": 1 << 12, "many-ids": 1 << 20, "any-order": 1 << 20}
 WHATS = (*SETS, *IDS, "edges", "median", "unique", "expand")
 GOALS = {
     **dict.fromkeys(SETS, ("copy", 0.6)),
     "few-ids": ("copy", 0.7),
+    "any-order": ("torch", 1.0),
     "expand": ("copy", 0.8),
 }
 EDGES = 64
@@ -148,13 +151,14 @@ class More(Gpu):
         return call
 
     def _cupar(self) -> Launch:
-        from cupar import arrays
+        from cupar import Determinism, arrays
 
         x, y = self.x, getattr(self, "y", None)
         if self.what in SETS:
             return partial(getattr(arrays, SETS[self.what]), x, y, size=self.n)
         if self.what in IDS:
-            return partial(arrays.segment_reduce, x, y, num_segments=IDS[self.what])
+            order = Determinism.NOT_GUARANTEED if self.what == "any-order" else Determinism.RUN_TO_RUN
+            return partial(arrays.segment_reduce, x, y, num_segments=IDS[self.what], determinism=order)
         if self.what == "edges":
             return partial(arrays.histogram, x, bins=self.edges)
         if self.what == "median":

@@ -34,7 +34,8 @@ _NAMES = {
     "columns": "ColumnReduce ColumnScan column_reduce exclusive_column_scan inclusive_column_scan",
     "external": "CppFunction cpp",
     "find": "FindIf find_if",
-    "histogram": "Histogram histogram_even",
+    "histogram": "Histogram HistogramRange histogram_even histogram_range",
+    "indexed": "ReduceByIndex reduce_by_index",
     "host": "View view",
     "iterators": (
         "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator "
@@ -106,9 +107,13 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .find import FindIf as FindIf
     from .find import find_if as find_if
     from .histogram import Histogram as Histogram
+    from .histogram import HistogramRange as HistogramRange
     from .histogram import histogram_even as histogram_even
+    from .histogram import histogram_range as histogram_range
     from .host import View as View
     from .host import view as view
+    from .indexed import ReduceByIndex as ReduceByIndex
+    from .indexed import reduce_by_index as reduce_by_index
     from .iterators import CacheModifiedInputIterator as CacheModifiedInputIterator
     from .iterators import ConstantIterator as ConstantIterator
     from .iterators import CountingIterator as CountingIterator

@@ -10,7 +10,7 @@ import numpy as np
 from . import structs
 from ._call.algorithm import Algorithm
 from ._kernels.family import helper
-from ._kernels.histogram import HISTOGRAM, HistogramProblem, overflows, word
+from ._kernels.histogram import HISTOGRAM, HistogramProblem, HistogramRangeProblem, overflows, word
 from ._launch.arguments import item_count, refuse, two_phases
 from ._launch.levels import level, scalar
 from ._obtain.arguments import argument, integers
@@ -137,15 +137,129 @@ def histogram_even(
     return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 
+class HistogramRange(
+    Algorithm,
+    family=HISTOGRAM,
+    uses={"d_samples": "num_items", "d_histogram": "num_bins", "d_levels": "num_levels"},
+    any_order=("d_samples",),
+):
+    """A histogram with bins between given levels; see `histogram_range`."""
+
+    def run(
+        self,
+        d_samples: Array,
+        d_histogram: Array,
+        h_num_output_levels: Any,
+        d_levels: Array,
+        num_samples: int,
+        stream: Stream = None,
+    ) -> None:
+        """Count the first `num_samples` samples, 0 or more, in bins.
+
+        There are ``num_output_levels - 1`` of them. Samples and counts are as for
+        `Histogram.run`; `stream` as in `Algorithm`.
+        """
+        self._run(stream, (d_samples, d_histogram, h_num_output_levels, d_levels, num_samples))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., HistogramRangeProblem]:
+        return _ranges
+
+
+@memoised
+def histogram_range(
+    d_samples: ArrayOrType,
+    d_histogram: ArrayOrType,
+    h_num_output_levels: Any,
+    d_levels: ArrayOrType,
+    num_samples: int,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
+) -> HistogramRange:
+    """Build a histogram between given levels, or fetch it from the cache.
+
+    Bin i counts the samples from ``levels[i]`` on and below ``levels[i + 1]``.
+    Samples outside of the levels are not counted, nor are NaNs.
+
+    Parameters
+    ----------
+    d_samples : device array, iterator or dtype, num_samples items
+        Real numbers. Only their dtype matters here.
+    d_histogram : device array or dtype, num_output_levels - 1 items
+        Where the counts go: integers of 4 or 8 bytes.
+    h_num_output_levels : int or numpy.ndarray of one element
+        How many levels bound the bins: one more than there are bins.
+    d_levels : device array or dtype, num_output_levels items
+        Real numbers that rise, which is not checked, of a dtype that holds the
+        samples; theirs is the quickest. NaN as the last one is above all
+        samples.
+    num_samples : int
+        How many samples there will be. Only checked here.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists exceptions.
+
+    Returns
+    -------
+    HistogramRange
+        It serves any number of bins and samples.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> samples = np.array([0.5, 1.0, 3.0, 9.0, 10.0])
+    >>> counts, levels = np.zeros(2, np.int32), np.array([0.0, 1.0, 10.0])
+    >>> arguments = samples, counts, 3, levels, 5
+    >>> by_levels = cupar.histogram_range(*arguments, cc="cpu")
+    >>> by_levels.run(*arguments)
+    >>> print(counts)
+    [1 3]
+
+    Notes
+    -----
+    It does what CUB's ``DeviceHistogram::HistogramRange`` does. Up to 8,191
+    levels are searched in shared memory.
+    """
+    given = argument("d_samples", d_samples)
+    histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
+    levels = argument("d_levels", d_levels, may_iterate=False)
+    for each in (given, levels):
+        if structs.kind_of(each.value) in "cV":
+            raise TypeError(f"{each.name}: {each.value} has no order; give the real or imaginary part")
+    if not np.can_cast(given.value, levels.value):
+        wanted = f"a dtype that holds samples of {given.value}"
+        raise TypeError(f"d_levels: expected {wanted}, got {levels.value}")
+    _ranges(h_num_output_levels, item_count("num_samples", num_samples))
+    return obtain(HistogramRange, "histogram_range", (given, histogram, levels), {}, cc, wait, link)
+
+
+def _ranges(h_num_output_levels: Any, num_samples: int) -> HistogramRangeProblem:
+    count = _level_count(h_num_output_levels)
+    return HistogramRangeProblem(count - 1, count, item_count("num_samples", num_samples))
+
+
+@helper
+def _level_count(h_num_output_levels: Any) -> int:
+    """Return a number of levels; raise ValueError if it is none."""
+    count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
+    if count < 2 or count >= 2**31:
+        refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)
+    return count
+
+
 def _problem_of(levels: np.dtype[Any]) -> Callable[..., HistogramProblem]:
     """Return the function that makes the problem of a call, with levels of a dtype."""
 
     def problem(
         h_num_output_levels: Any, h_lower_level: Any, h_upper_level: Any, num_samples: int
     ) -> HistogramProblem:
-        count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
-        if count < 2 or count >= 2**31:
-            refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)
+        count = _level_count(h_num_output_levels)
         low, high = (
             level("h_lower_level", h_lower_level, levels),
             level("h_upper_level", h_upper_level, levels),

@@ -100,7 +100,7 @@ def test_a_call_of_a_familys_file_says_which_algorithms_there_are():
         ("reduce", r"cupar\.reduce_into"),
         ("scan", r"cupar\.exclusive_scan, cupar\.inclusive_scan"),
         ("sort", r"cupar\.merge_sort, cupar\.radix_sort"),
-        ("histogram", r"cupar\.histogram_even"),
+        ("histogram", r"cupar\.histogram_even, cupar\.histogram_range"),
     ):
         with pytest.raises((TypeError, AttributeError), match=rf"{family}.*; what there is: {meant}$"):
             getattr(cupar, family)([1, 2, 3])

@@ -202,7 +202,6 @@ def search(kit: Kit) -> Phases:
 
 
 def histogram(kit: Kit) -> Phases:
-    (read, _), write, (load, store) = kit.exact("d_samples"), kit.write("d_histogram"), kit.column(0)
     dtype = np.dtype(kit.spec.option("levels"))
     bins, cast = integer(kit.numbers[0]), cast_to(dtype)
     low, high, unit, scale = (constant(dtype, place) for place in kit.numbers[1:])
@@ -216,22 +215,81 @@ def histogram(kit: Kit) -> Phases:
 
     place_of = inlined(of_floats if dtype.kind == "f" else of_integers)
 
+    def bin_of(p: Any, sample: Any) -> Any:
+        x = cast(sample)
+        return place_of(p, x) if x >= low(p) and x < high(p) else bins(p)
+
+    return _counted(kit, bin_of)
+
+
+def histogram_range(kit: Kit) -> Phases:
+    (read_level, _), bins = kit.exact("d_levels"), integer(kit.numbers[0])
+    cast = cast_to(kit.arguments["d_levels"].value)
+
+    def bin_of(p: Any, sample: Any) -> Any:
+        x, low, left = cast(sample), 0, bins(p) + 1
+        while left > 0:
+            half = left // 2
+            if read_level(p, low + half) <= x:
+                low += half + 1
+                left -= half + 1
+            else:
+                left = half
+        return low - 1 if low > 0 else bins(p)
+
+    return _counted(kit, bin_of)
+
+
+def _counted(kit: Kit, bin_of: Any) -> Phases:
+    """Return the phases that count samples, given ``bin_of(p, sample)``: the number of bins if in none."""
+    (read, _), write, (load, store) = kit.exact("d_samples"), kit.write("d_histogram"), kit.column(0)
+    bins, place_of = integer(kit.numbers[0]), inlined(bin_of)
+
     def part(p: Any) -> None:
         n, first = bins(p), number(p) * bins(p)
         for i in range(n):
             store(p, first + i, 0)
         for i in range(begin(p), end(p)):
-            x = cast(read(p, i))
-            if x >= low(p) and x < high(p):
-                place = place_of(p, x)
-                if place < n:
-                    store(p, first + place, load(p, first + place) + 1)
+            place = place_of(p, read(p, i))
+            if place < n:
+                store(p, first + place, load(p, first + place) + 1)
 
     def whole(p: Any) -> None:
         for i in range(bins(p)):
             total = 0
             for part in range(end(p)):
                 total += load(p, part * bins(p) + i)
+            write(p, i, total)
+
+    return part, whole
+
+
+def reduce_by_index(kit: Kit) -> Phases:
+    read, index_of, write = kit.items("d_in"), kit.offset("d_indices"), kit.write("d_out")
+    op, initial, bins = kit.operator("op"), kit.initial(), integer(kit.numbers[0])
+    (load, store), (is_there, store_there) = kit.column(0), kit.column(1)
+
+    def part(p: Any) -> None:
+        n, first = bins(p), number(p) * bins(p)
+        for i in range(n):
+            store_there(p, first + i, 0)
+        for i in range(begin(p), end(p)):
+            index = index_of(p, i)  # below 0 also if it is beyond 2^63
+            if index >= 0 and index < n:
+                place = first + index
+                if is_there(p, place) != 0:
+                    store(p, place, op(p, load(p, place), read(p, i)))
+                else:
+                    store(p, place, read(p, i))
+                    store_there(p, place, 1)
+
+    def whole(p: Any) -> None:
+        for i in range(bins(p)):
+            total = initial(p)
+            for part in range(end(p)):
+                place = part * bins(p) + i
+                if is_there(p, place) != 0:
+                    total = op(p, total, load(p, place))
             write(p, i, total)
 
     return part, whole

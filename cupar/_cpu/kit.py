@@ -51,7 +51,7 @@ class Kit:
     def _dtype(self, column: str) -> np.dtype[Any]:
         if column in WORDS:
             return WORD
-        return self.dtype_of(column)
+        return self.dtype_of(_TOTAL if column == "totals" else column)
 
     @property
     def accumulator(self) -> np.dtype[Any]:
@@ -117,7 +117,9 @@ class Kit:
         """Return ``load(p, index)`` and ``store(p, index, value)`` of a column of the temporary storage."""
         i %= len(self.columns)
         name, (_, place) = self._columns[i], self.columns[i]
-        return memory(WORD, place) if name in WORDS else self._memory(f"column {i}", name, place)
+        if name in WORDS:
+            return memory(WORD, place)
+        return self._memory(f"column {i}", _TOTAL if name == "totals" else name, place)
 
     def _memory(self, name: str, role: str, place: Place | None) -> tuple[Any, Any]:
         def functions() -> tuple[Any, Any]:

@@ -33,7 +33,8 @@ class PhaseSpec(NamedTuple):
         `p`: done for each part, many at once. `1`: once, given the number of parts.
     part, item : tuple of str
         Columns of the temporary storage: those that have an item for each part, and those that have one for
-        each item and another for each part. They have the dtype of an argument; `total`: of the accumulator.
+        each item and another for each part. They have the dtype of an argument; `total`: of the accumulator,
+        and `totals`: as many of these as there are bins.
     numbers : int
         Count of the numbers of a schedule that the compiled function takes, beside those of parts.
     check : tuple of str
@@ -110,6 +111,8 @@ PHASE_SPECS = {
     ),
     "reduce_by_key": _COMPACTION._replace(item=("d_in_keys", "total")),
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
+    "histogram_range": PhaseSpec("algorithms:histogram_range", "p1", ("bins",), numbers=1),
+    "reduce_by_index": PhaseSpec("algorithms:reduce_by_index", "p1", ("totals", "bins"), numbers=1),
     "find_if": PhaseSpec("algorithms:find", "1p1", ("word",), numbers=1),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
@@ -184,8 +187,8 @@ def schedule(spec: Specialisation, problem: Any) -> Schedule:
 
 def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:
     """Return the bytes of an item of a column."""
-    if column == "total":
-        return int(spec.operators[0][1].output.itemsize)
+    if column in ("total", "totals"):
+        return int(spec.operators[0][1].output.itemsize) * (numbers[0] if column == "totals" else 1)
     if column in WORDS:
         return 8 * (numbers[0] if column == "bins" else WORDS[column])
     return {each.name: each for each in spec.arguments}[column].value.itemsize
@@ -204,6 +207,9 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)
     elif spec.algorithm == "find_if":
         numbers = (n,)
+    elif spec.algorithm in ("reduce_by_index", "histogram_range"):
+        n, bins = problem.num_items, problem.num_bins
+        numbers, least = (bins,), max(_LEAST, 4 * bins)
     elif spec.algorithm == "merge":
         *numbers, n = problem
     elif "column" in spec.algorithm:

@@ -8,10 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._ir.iterator import over
-from ..histogram import histogram_even
+from .._ir.iterator import Iterator, over
+from .._ir.kinds import kind_of
+from .._kernels.reduce_by_index import is_atomic
+from ..histogram import histogram_even, histogram_range
+from ..indexed import reduce_by_index
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
+from ..reduce import Determinism
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
@@ -62,13 +66,40 @@ def by_id(work: Work, ids: Any, size: int, number: int, values: Any) -> tuple[An
     return moved, start, end
 
 
+_IN_TABLES = 1 << 16  # bytes of results that tables have, however often items are read for that
 _MOVED = 8  # bytes of an item that is sorted itself; of others, their places are
 
 
+def _is_by_index(
+    work: Work, dtype: np.dtype[Any], out: Any, number: int, op: Any, determinism: Determinism
+) -> bool:
+    """Whether tables have room for all ids, or atomic operations can combine items in the output."""
+    if work.library.on_cpu or number * dtype.itemsize <= _IN_TABLES:
+        return True
+    target = None if isinstance(out, Iterator) else out.dtype
+    is_free = determinism is Determinism.NOT_GUARANTEED
+    return is_atomic(kind_of(op, (dtype,), False), dtype, target, is_free)
+
+
 def segments(
-    work: Work, items: Any, ids: Any, size: int, out: Any, number: int, op: Any, h_init: Any
+    work: Work,
+    items: Any,
+    ids: Any,
+    size: int,
+    out: Any,
+    number: int,
+    op: Any,
+    h_init: Any,
+    determinism: Determinism = Determinism.RUN_TO_RUN,
 ) -> None:
     """Combine the items of each id from 0 to ``number - 1``; others are left out."""
+    if _is_by_index(work, items.dtype, out, number, op, determinism):
+        if ids.dtype.kind == "b":
+            ids = cast(ids, np.dtype(np.uint8))
+        arrays = items, ids, out
+        by_index = reduce_by_index(*arrays, op, h_init, determinism=determinism)
+        work.run(by_index, *arrays, size, number, h_init)
+        return
     if items.dtype.itemsize <= _MOVED and items.dtype.names is None:
         taken, start, end = by_id(work, ids, size, number, work.kept(items, size))
     else:
@@ -103,7 +134,15 @@ def _result(s: Any) -> Any:
 
 
 def segment_rows(
-    work: Work, x: Operand, ids: Operand, op: Any, number: int, dtype: Any, h_init: Any, batch: int = 0
+    work: Work,
+    x: Operand,
+    ids: Operand,
+    op: Any,
+    number: int,
+    dtype: Any,
+    h_init: Any,
+    batch: int = 0,
+    determinism: Determinism = Determinism.RUN_TO_RUN,
 ) -> Operand:
     """Combine the items, or rows, of each id, in each of a batch, whose dimensions come first."""
     size, total = ids.size, math.prod(ids.shape[:batch]) * number
@@ -119,7 +158,7 @@ def segment_rows(
         keys = TransformIterator(ZipIterator(cast(ids.items, INT64), place, *lengths), _key, INT64)
     items, written = cast(x.items, within), casting(out.items, within)
     if inner == 1:
-        segments(work, items, keys, size, written, total, op, h_init)
+        segments(work, items, keys, size, written, total, op, h_init, determinism)
         return out
     places, *offsets = by_id(work, keys, size, total, positions(work, AxisLayout(1, size, 1)))
     # Column by column: the items of one have the order of the ids.
@@ -140,7 +179,15 @@ def segment_rows(
 
 
 def _segment_reduce(
-    work: Work, x: Operand, ids: Operand, op: Any, number: Any, init: Any, dtype: Any
+    work: Work,
+    x: Operand,
+    ids: Operand,
+    op: Any,
+    number: Any,
+    init: Any,
+    dtype: Any,
+    determinism: Any,
+    mode: Any,
 ) -> Operand:
     if number is None:
         raise TypeError("num_segments: expected how many segments there are, got None")
@@ -150,6 +197,12 @@ def _segment_reduce(
             f"ids: expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
         )
     check_numbers("ids", ids, "biu")
+    if mode not in ("drop", "raise"):
+        raise ValueError(f"mode: expected 'drop' or 'raise', got {mode!r}")
+    if mode == "raise" and ids.size:
+        low, high = bounds(work, ids, "mode")
+        if low < 0 or high >= count:
+            raise IndexError(f"ids: expected from 0 to {count - 1}, got from {low} to {high}")
     result, within = dtypes_of(x, dtype)
     known = operators.identity_of(op, within) if init is None else init
     if init is None and known is not None:
@@ -161,7 +214,9 @@ def _segment_reduce(
         )
     if ids.ndim == x.ndim:
         x, ids = (Operand(each.own, each.items, (each.size,), each.parts) for each in (x, ids))
-    return segment_rows(work, x, ids, op, count, result, initial("init", known, within))
+    return segment_rows(
+        work, x, ids, op, count, result, initial("init", known, within), determinism=determinism
+    )
 
 
 def segment_reduce(
@@ -173,6 +228,8 @@ def segment_reduce(
     *,
     init: Any = None,
     dtype: Any = None,
+    determinism: Determinism = Determinism.RUN_TO_RUN,
+    mode: str = "drop",
     stream: Any = None,
 ) -> Any:
     """Return the items of each segment combined, where ids in any order say which segment an item is in.
@@ -182,7 +239,8 @@ def segment_reduce(
     x : array or tuple of arrays
     ids : array of integers
         Of the shape of `x`, or one for each row: each item of ``x[i]``, of several dimensions, has the id
-        ``ids[i]``. Items whose id is below 0, or `num_segments` or more, are left out.
+        ``ids[i]``. Items whose id is below 0, or `num_segments` or more, are left out
+        (see `mode`).
     op : callable, OpKind or RawOp, optional
         As for `reduce`.
     num_segments : int
@@ -192,6 +250,12 @@ def segment_reduce(
         operator's identity, if it is known.
     dtype : dtype, optional
         As for `reduce`.
+    determinism : Determinism, optional
+        By default sums of floats are the same in every run. `Determinism.NOT_GUARANTEED` is quicker for
+        thousands of segments, and rounds them differently each time.
+    mode : str, optional
+        What is done with items that are in no segment: "drop" leaves them out; "raise" makes them an
+        IndexError, for which the least and the greatest id are read back.
     stream
         As for `reduce`.
 
@@ -208,7 +272,9 @@ def segment_reduce(
     >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
     array([6, 0, 4])
     """
-    return enter(_segment_reduce, {"x": x, "ids": ids}, op, num_segments, init, dtype, stream=stream)
+    return enter(
+        _segment_reduce, {"x": x, "ids": ids}, op, num_segments, init, dtype, determinism, mode, stream=stream
+    )
 
 
 # --- Bins ------------------------------------------------------------------------------------------------
@@ -342,6 +408,31 @@ def bins_of(work: Work, x: Operand, known: np.ndarray[Any, Any]) -> tuple[Operan
     return edges, TransformIterator(ZipIterator(values, behind, last, constant(number)), bin_of, INT64)
 
 
+def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """Return levels with which half-open bins count as bins with these edges do, the last one with both.
+
+    Those of small floats are float32: x >= edge if, and only if, x is not below the first float32 that is
+    not. None if there are no such levels: the last edge is the greatest integer.
+    """
+    common = np.result_type(dtype, edges.dtype)
+    if common.kind != "f" and structs.kind_of(common) != "f":
+        levels = edges.astype(common if common.itemsize == 8 else INT64)
+        if levels[-1] == np.iinfo(levels.dtype).max:
+            return None
+        levels[-1] += 1
+        return levels
+    wide = edges.astype(common).astype(_FLOAT)
+    levels = wide
+    if structs.kind_of(dtype) == "f" and dtype.itemsize <= 4:
+        with np.errstate(over="ignore"):
+            levels = wide.astype(np.float32)
+        levels = np.where(levels < wide, np.nextafter(levels, np.float32(np.inf)), levels)
+    if levels[-1] == wide[-1]:  # items may be the last edge itself
+        above = levels.dtype.type(np.inf)
+        levels[-1] = np.nan if levels[-1] == above else np.nextafter(levels[-1], above)
+    return levels
+
+
 def histogram_of(
     work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
 ) -> Any:
@@ -350,17 +441,20 @@ def histogram_of(
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
     check_weights(weights, x, "biufc")
     known = edges_of(x, bins, interval, work)
-    number = len(known) - 1
-    edges, found = bins_of(work, x, known)
-    if weights is None:
+    number, levels = len(known) - 1, levels_of(x.dtype, known)
+    if weights is None and levels is not None:
+        edges, hist = work.operand(work.put(known)), work.empty((number,), INT64)
+        wanted = x.items, hist.items, number + 1, work.operand(work.put(levels)).items, x.size
+        work.run(histogram_range(*wanted), *wanted)
+    elif weights is None:
+        edges, found = bins_of(work, x, known)
         hist = work.empty((number,), INT64)
         counted(work, found, x.size, hist.items, number)
     else:
+        edges, found = bins_of(work, x, known)
         hist = work.empty((number,), np.dtype(complex) if weights.dtype.kind == "c" else _FLOAT)
-        each = cast(weights.items, hist.dtype)
-        ids = work.kept(found, x.size)
-        zero = np.zeros(1, hist.dtype)
-        segments(work, each, ids, x.size, hist.items, number, OpKind.PLUS, zero)
+        each, zero = cast(weights.items, hist.dtype), np.zeros(1, hist.dtype)
+        segments(work, each, found, x.size, hist.items, number, OpKind.PLUS, zero)
     if density:
         result = hist.dtype if hist.dtype.kind == "c" else _FLOAT
         sums, total = cast(hist.items, result), work.empty((1,), result)

@@ -53,6 +53,7 @@ _KERNELS = (
         "merge_sort",
         "radix_sort",
         "reduce",
+        "reduce_by_index",
         "scan",
         "search",
     ),
@@ -62,7 +63,7 @@ _KERNELS = (
 # Modules that make problems.
 _PROBLEMS = (
     *("_launch.arguments", "_launch.levels", "_launch.segments"),
-    *("columns", "histogram", "merges", "search", "segmented", "segmented_scan", "sort", "topk"),
+    *("columns", "histogram", "indexed", "merges", "search", "segmented", "segmented_scan", "sort", "topk"),
 )
 # Modules that fix the order of words that compiled code and Python share.
 _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")

@@ -148,6 +148,27 @@ class Properties(dict[str, int]):
         super().__init__(properties)
         self.occupancy = occupancy
 
+    def rooms(self, kernel: str, threads: int, blocks: int) -> tuple[int, ...]:
+        """Return how much shared memory a block may have so that one runs at once, two, …; -1: none may.
+
+        In bytes, multiples of 16.
+        """
+        found, limit = [], self["shared_memory"] // 16
+        at_most = self.occupancy(kernel, threads, 0)
+        for number in range(1, blocks + 1):
+            low, high = (0, limit) if number <= at_most else (-1, -1)
+            if low < high and self.occupancy(kernel, threads, 16 * high) >= number:
+                low = high
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self.occupancy(kernel, threads, 16 * middle) >= number:
+                    low = middle
+                else:
+                    high = middle - 1
+            found.append(16 * low)
+            limit = low
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class Family:

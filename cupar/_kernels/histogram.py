@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,7 @@ _ZERO_THREADS = 256  # of the kernel that sets more to zero
 _ZERO_BINS = 4  # for each of them, before there are more blocks
 _COPIES = 32
 _COPIES_BYTES = 1 << 16  # of shared memory that they may take
+_LEVELS_BYTES = 1 << 16  # of shared memory that copies of levels may take
 _COPIES_SAMPLES = 4  # that a multiprocessor counts for each counter before they pay
 _SLOTS = 1 << 13  # of the cache in shared memory
 _SLOT_BYTES = 8
@@ -59,18 +60,28 @@ class HistogramProblem(NamedTuple):
     num_samples: int
 
 
-# Levels as kernels take them: float_levels, integer_levels.
+class HistogramRangeProblem(NamedTuple):
+    """What is counted: samples from one level on and below the next, in a bin for each two levels."""
+
+    num_bins: int
+    num_levels: int
+    num_items: int  # samples
+
+
+# Levels as kernels take them: float_levels, integer_levels, range_levels.
 _FLOATS = (u64("lower"), u64("upper"), u64("unit"), u64("shift"), u64("reciprocal"), u32("bins"))
 _DISTANCES = u64("first"), u64("last"), u64("below")
 _INTEGERS = (*_DISTANCES, u64("reciprocal"), u32("bins"), u32("times"), i32("shift"))
 
 _SAMPLES, _HISTOGRAM = Value("d_samples"), Value("d_histogram")
+_RANGES = Value("d_levels"), u32("bins"), i32("steps"), u32("level_copies")
 _ZERO = Launch("cupar_histogram_zero", "zero_grid", _ZERO_THREADS, (_HISTOGRAM, u32("bins")))
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    levels = _FLOATS if _level_dtype(spec).kind == "f" else _INTEGERS
-    numbers = ("n", "grid", "zero_grid", "shared", "width", "step", *(str(each.name) for each in levels))
+    levels = _RANGES if _has_ranges(spec) else _FLOATS if _level_dtype(spec).kind == "f" else _INTEGERS
+    of_levels = (str(each.name) for each in levels if isinstance(each, Number))
+    numbers = ("n", "grid", "zero_grid", "shared", "width", "step", *of_levels)
 
     def shape(kernel: str, *before: Launch, given: tuple[Number, ...] = ()) -> Shape:
         parameters = (_SAMPLES, u64("n"), _HISTOGRAM, u32("width"), *given, levels)
@@ -81,6 +92,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     if not _is_of_bytes(spec):
         shapes["cached"] = shape("cupar_histogram_cached", _ZERO, given=(u64("step"),))
     return shapes
+
+
+def _has_ranges(spec: Specialisation) -> bool:
+    return spec.algorithm == "histogram_range"
 
 
 def _is_of_bytes(spec: Specialisation) -> bool:
@@ -100,40 +115,25 @@ class _Facts(NamedTuple):
     cached: int  # blocks that run at once with a cache in shared memory
     is_signed: int
     narrow_bits: int
+    level_size: int  # bytes of a level in shared memory; 0: none is there
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
     threads, size, most = given["threads"], given["sample_size"], given["shared_memory"]
     cached = 0 if size == 1 else given.occupancy("cupar_histogram_cached", threads, _SLOT_BYTES * _SLOTS)
-    return _plan_of_floats if given["has_float_levels"] else _plan_of_integers, _Facts(
+    plan = (_plan_of_integers, _plan_of_floats, _plan_of_ranges)[given["kind_of_levels"]]
+    return plan, _Facts(
         sms=given["sms"],
         size=size,
         at_once=threads * given["vector_items"],
         is_spread=given["is_spread"],
         most_shared=most,
-        room=_rooms(lambda shared: given.occupancy("cupar_histogram_shared", threads, shared), most),
+        room=given.rooms("cupar_histogram_shared", threads, _RESIDENT),
         cached=given["sms"] * cached,
         is_signed=given["is_signed"],
         narrow_bits=given["narrow_bits"],
+        level_size=given["level_size"] if plan is _plan_of_ranges else 0,
     )
-
-
-def _rooms(resident: Callable[[int], int], most: int) -> tuple[int, ...]:
-    """Return the shared memory that allows one resident block, two, …; -1: none."""
-    rooms, limit, at_most = [], most // 16, resident(0)  # counters take multiples of 16 bytes
-    for blocks in range(1, _RESIDENT + 1):
-        low, high = (0, limit) if blocks <= at_most else (-1, -1)
-        if low < high and resident(16 * high) >= blocks:
-            low = high
-        while low < high:
-            middle = (low + high + 1) // 2
-            if resident(16 * middle) >= blocks:
-                low = middle
-            else:
-                high = middle - 1
-        rooms.append(16 * low)
-        limit = low
-    return tuple(rooms)
 
 
 def _plan_of_floats(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int:
@@ -171,6 +171,19 @@ def _plan_of_integers(facts: _Facts, problem: HistogramProblem, emit: Emit) -> i
     return 0
 
 
+def _plan_of_ranges(facts: _Facts, problem: HistogramRangeProblem, emit: Emit) -> int:
+    bins, count, n = problem
+    steps, copies = 0, 1
+    if facts.level_size > 0 and count < 1 << 13:
+        steps = 9 if count < 1 << 9 else 13
+        few = 7 if count < 1 << 7 else 9
+        copied = _COPIES << few
+        if count < 1 << 9 and facts.level_size * copied <= _LEVELS_BYTES and n >= copied * facts.sms:
+            steps, copies = few, _COPIES
+    _counts(facts, bins, n, (bins, steps, copies), emit)
+    return 0
+
+
 @helper
 def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emit) -> None:
     """Plan a histogram, given the numbers of its levels."""
@@ -181,7 +194,9 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
     if facts.is_spread and 4 * counters <= _COPIES_BYTES and n >= _COPIES_SAMPLES * counters * sms:
         copies = _COPIES
     shared = 16 * ceil_div(rows * copies, 4)
-    if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS:
+    if facts.level_size > 0:
+        shared += 16 * ceil_div(((1 << levels[1]) - 1) * facts.level_size * levels[2], 16)
+    if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS and shared <= facts.most_shared:
         emit(_BLOCK, (n, 1, 0, shared, copies, 0) + levels)
         return
     zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
@@ -287,18 +302,24 @@ def _traits(spec: Specialisation) -> str:
     return (
         f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
         f"static constexpr int threads = {threads}, loads = {loads}, resident = {resident};\n"
-        f"static constexpr bool is_spread = {str(bool(is_spread)).lower()};"
+        f"static constexpr bool is_spread = {str(bool(is_spread)).lower()};\n"
+        f"static constexpr bool has_ranges = {str(_has_ranges(spec)).lower()};"
     )
 
 
 def _level_dtype(spec: Specialisation) -> np.dtype[Any]:
+    if _has_ranges(spec):
+        return spec.arguments[2].value
     dtype: np.dtype[Any] = np.dtype(spec.option("levels"))
     return dtype
 
 
 HISTOGRAM = Family(
     "histogram/histogram.cuh",
-    ("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits", "has_float_levels"),
+    (
+        *("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits"),
+        *("kind_of_levels", "level_size"),
+    ),
     _NAMES,
     _shapes,
     _planner,

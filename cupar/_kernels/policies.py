@@ -406,3 +406,20 @@ FIND = PolicyTable(
     ),
     MeasuredPolicies(_H200, "2026-11-24", "2^30 bytes", {(EVERY, "bytes"): FindPolicy(256, 4)}),
 )
+
+
+class ReduceByIndexPolicy(NamedTuple):
+    """Of reductions by index."""
+
+    threads: int
+    few_threads: int  # of blocks whose threads have columns for more bins
+    block_threads: int  # of blocks with one column
+    bytes: int  # of items and indices that a thread loads at once
+
+
+REDUCE_BY_INDEX = PolicyTable(
+    MeasuredPolicies(
+        *(_H200, "2026-11-26", "2^26 float32 in 64 bins and more"),
+        {(EVERY,): ReduceByIndexPolicy(256, 128, 1024, 192)},
+    ),
+)

@@ -11,6 +11,7 @@ from .. import (
     columns,
     find,
     histogram,
+    indexed,
     merges,
     operators,
     partition,
@@ -92,6 +93,12 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
             segmented.segmented_sort,
             lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset, _UP),
             _KEYS,
+        ),
+        NamedAlgorithm(
+            indexed.reduce_by_index,
+            lambda t, op, offset: (t[0], offset or np.int32, t[-1], op, _init(t)),
+            _IN_OUT,
+            OpKind.PLUS,
         ),
         NamedAlgorithm(
             columns.inclusive_column_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS

@@ -335,6 +335,14 @@ def _counting(spec: Specialisation, n: int, length: int | None) -> Workload:
     return Workload(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
 
 
+def _indexed(spec: Specialisation, n: int, length: int | None) -> Workload:
+    arrays = _inputs(spec, _values, n)
+    dtype = arrays["d_indices"].dtype
+    arrays["d_indices"] = Content(dtype, n, lambda count: _keys(dtype, count) % 64)
+    arrays["d_out"] = Content(arrays["d_out"].dtype, 64)
+    return Workload(f"{_text(n)}, 64 bins", arrays, {"num_items": n, "num_bins": 64, **_init(spec)})
+
+
 def _samples(dtype: np.dtype[Any], count: int) -> Array:
     if dtype.kind == "f":
         return _rng().random(count).astype(dtype)
@@ -358,4 +366,5 @@ _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     "find_if": _finding,
     "merge": _merging,
     "histogram_even": _counting,
+    "reduce_by_index": _indexed,
 }

@@ -183,6 +183,10 @@ CASES = {
         "i4", "i4", np.array([1001]), np.int16(-3), np.array([2**40]), 10**9, cc=CC
     ),
     "levels of floats": lambda: cupar.histogram_even("i4", "i4", 11, -0.25, np.float32(1), 100, cc=CC),
+    "histogram_range": lambda: cupar.histogram_range("f4", "i4", 11, "f8", 100, cc=CC),
+    "reduce_by_index": lambda: cupar.reduce_by_index(
+        "f4", "i8", "f4", PLUS, ZERO, determinism=cupar.Determinism.NOT_GUARANTEED, cc=CC
+    ),
     "lower_bound": lambda: cupar.lower_bound("f4", "f4", "i8", cc=CC),
     "column_reduce": lambda: cupar.column_reduce("f4", "f4", PLUS, cc=CC),
     "inclusive_column_scan": lambda: cupar.inclusive_column_scan("f4", "f4", max, cc=CC),

@@ -150,6 +150,39 @@ def test_semantics_that_the_page_of_functions_says():
     np.testing.assert_array_equal(arrays.sort(z), np.sort(z))
 
 
+EDGES = [
+    [0, 1, 3, 99],
+    [0.1, 0.2, 0.3, 7.7, 12.5],
+    [-np.inf, 0, np.inf],
+    [0, 0, 5, 5],
+    [-1e300, 0.1, 1e300],
+    [-3, 127],
+    [5.0, 5.0],
+]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "f2", "f4"])
+def test_histograms_by_edges_are_numpys(dtype, rng):
+    x = (rng.integers(0, 100, 3000) / (1 if dtype[0] in "iu" else 8)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[::7], x[3::11], x[4::13], x[5::17] = np.nan, np.inf, -np.inf, 0.1
+    # No integer is behind the last of these edges, with which the search has to be another one.
+    for edges in (*EDGES, *([[0, 2**63 - 1]] if dtype == "i4" else [])):
+        found = arrays.histogram(x, bins=edges).hist
+        np.testing.assert_array_equal(found, np.histogram(x, edges)[0], str(edges))
+
+
+def test_segments_that_there_are_not_are_an_error_if_asked():
+    x, ids = np.arange(3.0), np.array([0, 2, 5])
+    for number in (3, 2):
+        with pytest.raises(IndexError, match=f"ids: expected from 0 to {number - 1}, got from 0 to 5"):
+            arrays.segment_reduce(x, ids, num_segments=number, mode="raise")
+    assert arrays.segment_reduce(x, ids, num_segments=6, mode="raise").tolist() == [0, 0, 1, 0, 0, 2]
+    assert arrays.segment_reduce(x, ids, num_segments=3).tolist() == [0, 0, 1]
+    with pytest.raises(ValueError, match="mode: expected 'drop' or 'raise', got 'wrap'"):
+        arrays.segment_reduce(x, ids, num_segments=3, mode="wrap")
+
+
 def test_histograms_count_no_nan_and_do_not_guess_edges_from_one():
     for x in (np.array([np.nan, 1, 2]), np.array([1, np.nan, 2])):
         assert arrays.histogram(x, bins=2, range=(1, 2)).hist.tolist() == [1, 1]
@@ -380,6 +413,7 @@ def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
 
     ran = Work.run
     monkeypatch.setattr(Work, "run", run)
+    monkeypatch.setattr("cupar._functions.counting._is_by_index", lambda *_: False)  # as of many on a GPU
     ids = np.array([4, -1, 5, 4, 2**40], np.int64)
     found = arrays.segment_reduce(np.arange(5, dtype=np.float32), ids, num_segments=5)
     assert found.tolist() == [0, 0, 0, 0, 3]

@@ -336,6 +336,45 @@ def histograms(dtype, n):
         assert int(d_bins.sum()) == n
 
 
+def histograms_of_ranges(dtype, n):
+    """Of levels that are searched in shared memory, in copies of many samples, and where they are."""
+    for m in (n, 1_200_007) if n == 5001 else (n,):
+        d_in = random(dtype, m)
+        for levels in (11, 257, 3001, 20_001, 60_001):
+            d_bins, d_levels = cp.zeros(levels - 1, "i4"), cp.asarray(np.linspace(0, 100, levels))
+            histogram = cupar.histogram_range(d_in, d_bins, levels, d_levels, m)
+            storage = cp.empty(histogram(None, d_in, d_bins, levels, d_levels, m), "u1")
+            histogram(storage, d_in, d_bins, levels, d_levels, m)
+            behind = np.searchsorted(d_levels.get(), d_in.get(), "right")
+            assert np.array_equal(d_bins.get(), np.bincount(behind - 1, minlength=levels - 1)), (
+                dtype,
+                m,
+                levels,
+            )
+
+
+def reductions_by_index(dtype, n):
+    """In tables of threads, of warps and in ranges, and in the output; indices are also beyond the bins."""
+    rng = np.random.default_rng(n)
+    for bins in (1, 40, 300, 2000, 9000, 100_000):
+        host = rng.integers(-2, bins + 2, n + 1)
+        for offset in (0, 1):
+            d_in, d_indices, d_out = random(dtype, n), cp.asarray(host)[offset:][:n], cp.zeros(bins, dtype)
+            index = host[offset:][:n]
+            fits = (index >= 0) & (index < bins)
+            expected = np.ones(bins, dtype)
+            np.add.at(expected, index[fits], d_in.get()[fits])
+            for op in (cupar.OpKind.PLUS, add):
+                reduction = cupar.reduce_by_index(
+                    *(d_in, d_indices, d_out, op, np.ones(1, dtype)),
+                    determinism=cupar.Determinism.NOT_GUARANTEED,
+                )
+                given = d_in, d_indices, d_out, n, bins, np.ones(1, dtype)
+                storage = cp.empty(reduction(None, *given), "u1")
+                reduction(storage, *given)
+                assert np.array_equal(d_out.get(), expected), (dtype, n, bins, offset)
+
+
 def searches(dtype, n):
     d_data = cp.sort(random(dtype, n))
     for m in (33, 2**17 + 5):
@@ -418,6 +457,8 @@ CHECKED = (
     compactions,
     runs,
     histograms,
+    histograms_of_ranges,
+    reductions_by_index,
     searches,
     sorts,
     searches_for_the_first,

@@ -13,7 +13,7 @@ PROCESSES = Path(__file__).parent / "processes"
 TOGETHER = [
     ("reductions", "scans", "transforms", "choices", "finds", "searches"),
     ("sorts", "merges", "radix_sorts", "segmented_sorts", "top_ks"),
-    ("segments", "segmented_scans", "columns", "histograms", "runs", "iterators"),
+    ("segments", "segmented_scans", "columns", "histograms", "indexed", "runs", "iterators"),
 ]
 
 

@@ -15,6 +15,7 @@ from cupar._kernels import (
     merge_sort,
     radix_sort,
     reduce,
+    reduce_by_index,
     runs,
     scan,
     search,
@@ -29,6 +30,7 @@ from cupar._kernels.columns import ColumnsProblem
 from cupar._kernels.family import Properties
 from cupar._kernels.merge import MergeProblem
 from cupar._kernels.radix_sort import RadixSortProblem
+from cupar._kernels.reduce_by_index import ReduceByIndexProblem
 from cupar._kernels.segmented_sort import SegmentedSortProblem
 from cupar._kernels.segments import SegmentsProblem
 from cupar._kernels.top_k import TopKProblem
@@ -129,7 +131,7 @@ FAMILIES = {
     ),
     "floats in a histogram": (
         histogram.HISTOGRAM,
-        dict(threads=512, vector_items=4, is_spread=1, sample_size=4, has_float_levels=1),
+        dict(threads=512, vector_items=4, is_spread=1, sample_size=4, kind_of_levels=1, level_size=8),
     ),
     "histogram of bytes": (
         histogram.HISTOGRAM,
@@ -138,6 +140,24 @@ FAMILIES = {
     "histogram of integers": (
         histogram.HISTOGRAM,
         dict(threads=512, vector_items=4, sample_size=8, is_signed=1, narrow_bits=31),
+    ),
+    "levels of a histogram": (
+        histogram.HISTOGRAM,
+        dict(threads=512, vector_items=4, sample_size=4, kind_of_levels=2, level_size=4),
+    ),
+    "index": (
+        reduce_by_index.REDUCE_BY_INDEX,
+        dict(
+            threads=256, few_threads=128, block_threads=512, batch=16, slot_size=4, value_size=4,
+            entry_size=8, has_identity=1, atomic_kind=2,
+        ),
+    ),
+    "index of large values": (
+        reduce_by_index.REDUCE_BY_INDEX,
+        dict(
+            threads=256, few_threads=128, block_threads=512, batch=1, slot_size=48, value_size=40,
+            entry_size=56,
+        ),
     ),
     "segmented scan": (
         segmented_scan.SEGMENTED_SCAN,
@@ -214,6 +234,10 @@ def levels(bins, lower, width, num_samples):
     return histogram.HistogramProblem(bins, lower, lower + width, num_samples)
 
 
+def ranged(bins, num_samples):
+    return histogram.HistogramRangeProblem(bins, bins + 1, num_samples)
+
+
 def shaped(outer, length, inner):
     return ColumnsProblem(length, inner, outer * inner, outer * inner * length)
 
@@ -249,6 +273,14 @@ PROBLEMS = {
             for width in (1, 300, 2**40)
             for n in SIZES
         ],
+    ),
+    "levels": (
+        st.builds(ranged, st.integers(1, 1 << 20), counts),
+        [ranged(bins, n) for bins in (1, 300, 10**5) for n in SIZES],
+    ),
+    "index": (
+        st.builds(ReduceByIndexProblem, counts, st.integers(0, 2**31 - 1)),
+        [ReduceByIndexProblem(n, bins) for bins in (0, 1, 300, 3000, 10**5, 2**31 - 1) for n in SIZES],
     ),
     "floats": (
         st.builds(levels, st.integers(1, 1 << 20), st.floats(-1e30, 1e30), st.floats(1e20, 1e30), counts),

@@ -28,7 +28,8 @@ def facts(dtype, levels="i8", vector_items=None):
         "sample_size": size,
         "is_signed": dtype.kind in "if",
         "narrow_bits": 16 if size <= 2 else 32,
-        "has_float_levels": levels == "f8",
+        "kind_of_levels": int(levels == "f8"),
+        "level_size": 8,
         "sms": SMS,
         "shared_memory": SHARED_MEMORY,
     }
@@ -110,6 +111,34 @@ def test_no_sample_is_between_the_levels():
     ):
         assert planned(dtype, 7, 2**20, lower, upper)[1]["n"] == 0
     assert planned("u1", 7, 2**20, 255, 300)[1]["n"] == 2**20
+
+
+@pytest.mark.parametrize(
+    ("bins", "n", "size", "steps", "copies"),
+    [
+        (64, 2**26, 4, 7, 32),
+        (126, 2**26, 8, 7, 32),
+        (127, 2**26, 4, 9, 32),
+        (127, 2**26, 8, 9, 1),
+        (64, 2**19, 4, 9, 1),
+        (64, 1000, 4, 9, 1),
+        (511, 2**26, 4, 13, 1),
+        (8190, 2**26, 8, 13, 1),
+        (8191, 2**26, 4, 0, 1),
+        (64, 2**26, 0, 0, 1),  # of bytes
+    ],
+)
+def test_levels_are_copied_to_shared_memory(bins, n, size, steps, copies):
+    given, occupancy = facts("f4")
+    given |= {"kind_of_levels": 2, "level_size": size}
+    problem = histogram.HistogramRangeProblem(bins, bins + 1, n)
+    found = plans.planned(histogram.HISTOGRAM, given, occupancy)(problem)
+    names = ("n", "grid", "zero_grid", "shared", "width", "step", "bins", "steps", "copies")
+    numbers = dict(zip(names, found.numbers, strict=True))
+    assert (numbers["bins"], numbers["steps"], numbers["copies"]) == (bins, steps, copies)
+    assert steps == 0 or bins + 1 < 2**steps
+    counted, staged = 16 * -(-(bins + 1) // 4), 16 * -(-(2**steps - 1) * size * copies // 16)
+    assert numbers["shared"] == counted + staged <= SHARED_MEMORY
 
 
 # --- Arithmetic ------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ WORDS = [
     ("unique_by_key", "int32", "float32"),
     ("histogram_even", "uint8"),
     ("histogram_even", "float32"),
+    ("reduce_by_index", "float32"),
     ("lower_bound", "float32"),
     ("select", "int32"),
     ("find_if", "float32"),

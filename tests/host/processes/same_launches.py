@@ -294,6 +294,24 @@ def histograms():
     count = cupar.histogram_even("f4", "i4", 5, np.float64(0), np.float64(4), 1)
     compare("histogram of floats", count, *[(samples, out, *each, n) for each in levels for n in sizes])
 
+    samples, levels = view(0, 2**32, "f4"), view(2, 2**20, "f4")
+    count = cupar.histogram_range("f4", "i4", 5, "f4", 1)
+    compare(
+        "histogram of ranges", count, *[(samples, out, m, levels, n) for m in (2, 257, 2**17) for n in sizes]
+    )
+
+
+def indexed():
+    items, indices, out, init = (
+        view(0, 2**32, "f4"),
+        view(1, 2**32, "i4"),
+        view(2, 2**31, "f4"),
+        np.zeros(1, "f4"),
+    )
+    reduction = cupar.reduce_by_index("f4", "i4", "f4", lambda a, b: a + b, init)
+    sizes = [(n, m) for n in (0, 1000, 10**6, 2**32) for m in (0, 1, 50, 200, 3000, 10**5, 2**31)]
+    compare("reduce by index", reduction, *[(items, indices, out, *each, init) for each in sizes])
+
 
 def iterators():
     x, y, out, init = view(0, 10**6, "f4"), view(1, 10**6, "i4"), view(2, 10**6, "f4"), np.zeros(1, "f4")

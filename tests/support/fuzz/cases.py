@@ -219,6 +219,30 @@ def reduce_into(rng):
     return Case("reduce_into", build, call, make, operators, most=folded.most)
 
 
+def reduce_by_index(rng):
+    folded = Fold(rng, "x", in_order=False, needs_init=True)
+    sink = Sink(rng, "out", result_of(rng, folded.acc))
+    places = Source(rng, "index", dtype_from(rng, data.REAL[1:9]), only=Source.GIVEN)
+
+    def make(rng, n):
+        arrays, items, init = folded.make(rng, n)
+        bins = int(rng.integers(0, 12))
+        indices = rng.integers(-2, bins + 2, n).astype(places.dtype)
+        arrays |= places.make(rng, n, indices)[0] | sink.make(rng, bins)
+        expected = copied(arrays)
+        if bins:
+            places_of = [np.flatnonzero(indices == each) for each in range(bins)]
+            found = [folded.reduced([items[i] for i in each], init) for each in places_of]
+            sink.put(expected, closed(found, sink.dtype))
+        return arrays | {"m": bins}, expected
+
+    given = f"{folded.source.text}, {places.text}, {sink.text}"
+    build = f"{given}, {folded.op.name}, init, determinism=cupar.Determinism({int(rng.integers(2))})"
+    operators = [folded.op, *folded.source.operators, *places.operators, *sink.operators]
+    call, most = f"{given}, n, m, init", min(folded.most, 5000)
+    return Case("reduce_by_index", build, call, make, operators, most=most)
+
+
 def scan(kind, rng):
     folded = Fold(rng, "x", in_order=True, needs_init=kind == "exclusive")
     sink = Sink(rng, "out", result_of(rng, folded.acc))

@@ -146,6 +146,29 @@ def histogram_even(rng):
     return Case("histogram_even", build, f"{source.text}, counts, *levels, n", make, source.operators)
 
 
+def histogram_range(rng):
+    given = dtype_from(rng, data.REAL)
+    source = Source(rng, "x", given)
+    counts = np.dtype(str(rng.choice(["i4", "i8", "u4", "u8"])))
+    levels = dtype_from(rng, [each for each in data.REAL if np.can_cast(given, each)])
+
+    def make(rng, n):
+        arrays, items = source.make(rng, n)
+        bins = int(rng.integers(1, 12))
+        edges = data.values(rng, bins + 1, levels, "few")
+        edges[edges != edges] = 0
+        edges.sort()
+        behind = [int(sum(edges <= item)) for item in items.astype(levels)]
+        arrays |= {"counts": np.full(bins + 1, 5, counts), "edges": edges}
+        expected = copied(arrays)
+        expected["counts"][:bins] = [behind.count(i + 1) for i in range(bins)]
+        return arrays | {"m": bins + 1}, expected
+
+    given = f"{source.text}, counts"
+    build, call = f"{given}, 5, edges, 1", f"{given}, m, edges, n"
+    return Case("histogram_range", build, call, make, source.operators, most=5000)
+
+
 def _levels(rng, given, of_integers, is_exact):
     """Return a number of bins and two levels."""
     bins = int(rng.choice([1, 2, 3, 10, 255, 300]))

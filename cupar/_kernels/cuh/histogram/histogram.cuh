@@ -1,5 +1,5 @@
-// Histograms with bins of equal width. Each block counts in shared memory, and adds what it has counted to
-// the output, which a kernel before it has set to zero; a grid of one block does that itself.
+// Histograms with bins of equal or of any width. Each block counts in shared memory, and adds what it has
+// counted to the output, which a kernel before it has set to zero; a grid of one block does that itself.
 //
 // - Bins that fit into shared memory are counted there, with 16-byte loads of samples. Lanes that count in
 //   one bin are merged by the hardware; lanes that count in bins of the same bank are not, and take turns.
@@ -15,8 +15,10 @@
 // its division: by reciprocals that the host made, exact for integers (T. Granlund, P. Montgomery, "Division
 // by invariant integers using multiplication", PLDI 1994).
 //
-// Traits: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long) and, by histogram.py,
-// threads, loads, resident, is_spread.
+// Levels that are not evenly apart are searched in shared memory, where they fit there.
+//
+// Traits: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long; of ranges, any), and,
+// by histogram.py, has_ranges, threads, loads, resident, is_spread.
 #pragma once
 
 #include <cuda/std/__algorithm/min.h>
@@ -43,7 +45,8 @@ struct histogram_kernels {
   using count_t  = d_histogram_v;
 
   static constexpr bool is_byte          = sizeof(sample_t) == 1;
-  static constexpr bool has_float_levels = cuda::std::is_same_v<level_t, double>;
+  static constexpr bool has_ranges       = Traits::has_ranges;
+  static constexpr bool has_float_levels = !has_ranges && cuda::std::is_same_v<level_t, double>;
   static constexpr int vector_items      = is_array<d_samples_t> ? 16 / sizeof(sample_t) : 1;
   static constexpr int narrow_bits =
       sizeof(sample_t) <= 2 ? 16 : 32;  // of ranges that are quicker to divide by
@@ -70,7 +73,17 @@ struct histogram_kernels {
     int shift;  // 0: the levels are at most 2^narrow_bits apart
   };
 
-  using levels_t = cuda::std::conditional_t<has_float_levels, float_levels, integer_levels>;
+  // Levels of bins of any width, in memory.
+  struct range_levels {
+    const level_t* levels;
+    unsigned bins;
+    int steps;        // of a search in shared memory, which has room for 2^steps - 1 levels; 0: of any other
+    unsigned copies;  // in shared memory: 1, or 32, one a lane
+  };
+
+  using levels_t =
+      cuda::std::conditional_t<has_ranges, range_levels,
+                               cuda::std::conditional_t<has_float_levels, float_levels, integer_levels>>;
 
   // Each takes a sample and returns its bin, or the number of bins if it is in none.
   struct float_scale {
@@ -119,10 +132,67 @@ struct histogram_kernels {
     }
   };
 
+  // Both find how many levels are at or below a sample: of NaN, none is, and NaN as the last level is above
+  // all samples. The bin is that of the last of them.
+  static __device__ __forceinline__ unsigned bin_behind(unsigned count, unsigned bins) {
+    return count == 0 ? bins : cuda::std::min(count - 1, bins);
+  }
+
+  // By steps that the compiler knows, in 2^steps - 1 levels: behind all there are, the last one is repeated.
+  // Where there are 32 copies, each lane searches its own, so that no two lanes meet in a bank.
+  template <int steps, int copies>
+  struct staged_scale {
+    const level_t* first;
+    unsigned bins;
+
+    __device__ __forceinline__ unsigned operator()(sample_t sample) const {
+      const auto x     = static_cast<level_t>(sample);
+      const level_t* p = first;
+#pragma unroll
+      for (int step = 1 << (steps - 1); step > 0; step /= 2) {
+        p += p[(step - 1) * copies] <= x ? step * copies : 0;
+      }
+      return bin_behind(static_cast<unsigned>(p - first) / copies, bins);
+    }
+  };
+
+  // Of any number of levels, anywhere. A range whose length is a power of two holds the answer, and is
+  // halved.
+  struct range_scale {
+    const level_t* first;
+    unsigned bins;
+
+    __device__ __forceinline__ unsigned operator()(sample_t sample) const {
+      const auto x         = static_cast<level_t>(sample);
+      const unsigned count = bins + 1, half = 1u << (31 - __clz(count));
+      unsigned at = first[half - 1] <= x ? count + 1 - half : 0;
+      for (unsigned step = half / 2; step > 0; step /= 2) {
+        at += first[at + step - 1] <= x ? step : 0;
+      }
+      return bin_behind(at, bins);
+    }
+  };
+
+  // Copies levels to shared memory, if a search there has been planned: all threads do, before they
+  // synchronise.
+  static __device__ __forceinline__ void stage(const levels_t& levels, uint4* to) {
+    if constexpr (has_ranges) {
+      const unsigned count = (1u << levels.steps) - 1;
+      for (unsigned i = threadIdx.x; i < count * levels.copies; i += threads) {
+        const unsigned level              = i / levels.copies;
+        reinterpret_cast<level_t*>(to)[i] = levels.levels[cuda::std::min(level, levels.bins)];
+      }
+    }
+  }
+
   // Calls `use` with the constants of the levels.
   template <class Use>
   static __device__ __forceinline__ void with_scale(const float_levels& levels, Use use) {
     use(float_scale{levels});
+  }
+  template <class Use>
+  static __device__ __forceinline__ void with_scale(const range_levels& levels, Use use) {
+    use(range_scale{levels.levels, levels.bins});
   }
   template <class Use>
   static __device__ __forceinline__ void with_scale(const integer_levels& levels, Use use) {
@@ -130,6 +200,30 @@ struct histogram_kernels {
       use(narrow_scale{levels});
     } else {
       use(wide_scale{levels});
+    }
+  }
+
+  // The same, if levels have been copied to shared memory. Each number of steps is code of its own.
+  template <class Levels, class Use>
+  static __device__ __forceinline__ void with_staged_scale(const Levels& levels, const uint4*, Use use) {
+    with_scale(levels, use);
+  }
+  template <class Use>
+  static __device__ __forceinline__ void with_staged_scale(const range_levels& levels, const uint4* at,
+                                                           Use use) {
+    const auto* const first = reinterpret_cast<const level_t*>(at);
+    const auto* const own   = first + threadIdx.x % 32;
+    switch (levels.steps * 32 + static_cast<int>(levels.copies)) {
+      case 8 * 32:
+        return use(staged_scale<7, 32>{own, levels.bins});
+      case 10 * 32:
+        return use(staged_scale<9, 32>{own, levels.bins});
+      case 9 * 32 + 1:
+        return use(staged_scale<9, 1>{first, levels.bins});
+      case 13 * 32 + 1:
+        return use(staged_scale<13, 1>{first, levels.bins});
+      default:
+        return with_scale(levels, use);
     }
   }
 
@@ -263,6 +357,8 @@ struct histogram_kernels {
       if (gridDim.x == 1) {
         set_to_zero(histogram, levels.bins);
       }
+      uint4* const room = memory + (rows * copies + 3) / 4;
+      stage(levels, room);
       __syncthreads();
       const unsigned stride = copies * sizeof(unsigned);
       char* const mine = reinterpret_cast<char*>(memory) + (threadIdx.x & (copies - 1)) * sizeof(unsigned);
@@ -280,7 +376,7 @@ struct histogram_kernels {
           });
         });
       } else {
-        with_scale(levels, [=](auto scale) {
+        with_staged_scale(levels, room, [=](auto scale) {
           for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count_in(scale(sample)); });
         });
         __syncthreads();
@@ -341,6 +437,6 @@ struct histogram_kernels {
 
   static constexpr auto properties =
       properties_of(threads, vector_items, is_spread, sizeof(sample_t), cuda::std::is_signed_v<sample_t>,
-                    narrow_bits, has_float_levels);
+                    narrow_bits, has_ranges ? 2 : has_float_levels, is_byte ? 0 : sizeof(level_t));
 };
 }  // namespace cupar
