@@ -163,8 +163,11 @@ def _checked(op: Operator) -> Any:
             function = _with_arity(function, len(arguments))
             function.compile(arguments)
     compiled = function.overloads[arguments]
-    compiled.library.optimize()
-    stranger = compiling.stranger(compiled.library.missing())
+    library = compiled.library
+    stranger = compiling.stranger(library.missing())
+    if stranger is not None:  # unless that is never reached
+        library.optimize()
+        stranger = compiling.stranger(library.missing())
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
     result = compiled.signature.return_type

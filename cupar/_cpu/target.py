@@ -100,8 +100,8 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
         self._verify_declare_only_symbols()
 
     def missing(self) -> list[str]:
-        """Return the functions and variables that are called by name and not here, once it is optimised."""
-        module = self._final_module
+        """Return the functions and variables that are called by name and not here."""
+        module = self.linked()
         every = (*module.functions, *module.global_variables)
         return [each.name for each in every if each.is_declaration and not each.name.startswith("llvm.")]
 
