@@ -33,7 +33,7 @@ def ran(work: Work, made: Any, *arguments: Any) -> Any:
 def cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
     """Return as much of results as this rank has kept."""
     own = int(work.host(counts)[0])
-    return [each.own[:own] for each in found]
+    return [work.first(each, own).own for each in found]
 
 
 def _largest_of(first: bool) -> SortOrder:
@@ -285,6 +285,8 @@ def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: 
         raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
     values = work.operand(x2, "x2")
     out = work.empty(values.shape, INT64)
+    if not work.library.on_cpu:  # where the search itself does not compare it
+        group.sizes(x1.size, num_values=values.size)
     make = search.lower_bound if side == "left" else search.upper_bound
     made = make(x1.items, values.items, out.items, group=group)
     ran(work, made, x1.items, x1.size, values.items, values.size, out.items)

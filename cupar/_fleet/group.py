@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _Exchange = tuple[Sequence[Any], Sequence[Any]]  # arrays to send to each rank, and arrays to receive into
 _SIZE = "size"
+_TEXT = 32  # bytes of an initial value's text, or of its digest
 _SHOWN = 4  # ranks that a message names, of those that mean the same
 
 
@@ -51,6 +52,7 @@ class Group:
         self._talked = 0  # how often
         # The number of objects made, the description of the last one, and the number of its gathers.
         self._made, self._digest, self._gathers = 0, bytes(8), 0
+        self._initial = ""  # the initial value of the call that gathers next
 
     def __repr__(self) -> str:
         return f"<cupar group: rank {self.rank} of {self.size}, {self.transport}>"
@@ -119,17 +121,27 @@ class Group:
         """Return what gathers records on the host, and raises if they are of different objects."""
         self._gathers += 1
         tag = np.frombuffer(self._digest + struct.pack("<ii", self._made, self._gathers), np.uint8)
-        sent = np.concatenate([tag, record])
+        begin, end = len(tag), len(tag) + _TEXT
+        sent = np.concatenate([tag, np.zeros(_TEXT, np.uint8), record])
         found, all_records = np.zeros((self.size, len(sent)), np.uint8), records.reshape(self.size, -1)
 
         def gather(stream: Any) -> None:
-            sent[len(tag) :] = record
+            initial, self._initial = self._initial, ""
+            sent[begin:end] = np.frombuffer(_fixed(initial), np.uint8)
+            sent[end:] = record
             self.gather(sent, found.reshape(-1), stream)
-            if (found[:, : len(tag)] != tag).any():
+            if (found[:, :begin] != tag).any():
                 raise self._astray()
-            all_records[...] = found[:, len(tag) :]
+            if (found[:, begin:end] != sent[begin:end]).any():
+                texts = [each[begin:end].tobytes().rstrip(b"\0").decode() for each in found]
+                _check_same([{"h_init": each} for each in texts])
+            all_records[...] = found[:, end:]
 
         return gather
+
+    def begin_with(self, initial: np.ndarray[Any, Any]) -> None:
+        """Have the next gather of records on the host compare the initial value of its call, too."""
+        self._initial = str(initial.tolist()[0])
 
     def replays(self, enqueue: Callable[..., Any]) -> Replays | None:
         """Return what captures calls that repeat, where the transport's gathers can be captured."""
@@ -158,7 +170,7 @@ class Group:
         if array.size:
             self._ask(self.comm.total, array, stream)
 
-    def sizes(self, number: int, what: str = "", error: Exception | None = None, **same: int) -> list[int]:
+    def sizes(self, number: int, what: str = "", error: Exception | None = None, **same: Any) -> list[int]:
         """Return a number of each rank, once they agree on others; if one has an error instead, all raise.
 
         Raises
@@ -245,6 +257,13 @@ class Group:
         found = getattr(self.comm, "store", lambda: None)() if self.size > 1 else None
         with _cache.lent(found):
             yield
+
+
+def _fixed(text: str) -> bytes:
+    """Return a text of any length in as many bytes as all have."""
+    found = text.encode()
+    found = found if len(found) <= _TEXT else sha256(found).hexdigest()[:_TEXT].encode()
+    return found.ljust(_TEXT, b"\0")
 
 
 def _check_same(facts: Sequence[Mapping[str, str]]) -> None:

@@ -32,8 +32,13 @@ class Histogram(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _call(self, work: Work, d_samples: Any, d_histogram: Any, levels: Any, *more: Any) -> None:
-        work.run(self._local, d_samples, d_histogram, levels, *more)
+    def _call(
+        self, work: Work, d_samples: Any, d_histogram: Any, levels: Any, lower: Any, upper: Any, n: int
+    ) -> None:
+        if work.library.on_cpu:  # on devices, the host would wait for other ranks
+            named = {"number of levels": levels, "lower level": lower, "upper level": upper}
+            self.group.sizes(n, **named)
+        work.run(self._local, d_samples, d_histogram, levels, lower, upper, n)
         counts = items_of(work, "d_histogram", d_histogram)[: int(levels) - 1]
         self.group.total(counts, self._stream(work))
 

@@ -65,6 +65,8 @@ class Reduce(Sharded):
             work.run(self._total, carry.read(d_in), self._written, num_items)
         else:
             cleared(self._own, stream)
+        if self._has_init and stream is None:
+            self.group.begin_with(carry.initial(h_init)["value"])
         self._gather(stream)
         out, size = self._out(work, d_out), self.group.size
         if self._has_init:

@@ -124,6 +124,8 @@ class Scan(Sharded):
         if self._has_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
         init = self._carry.initial(h_init)
+        if self._has_init and work.library.on_cpu:
+            self.group.begin_with(init["value"])
         if self._applied:
             self._after(work, d_in, d_out, num_items, init)
             return None

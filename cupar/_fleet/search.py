@@ -26,6 +26,8 @@ class BinarySearch(Sharded):
     def _call(
         self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
     ) -> None:
+        if work.library.on_cpu:  # on devices, the host would wait for other ranks
+            self.group.sizes(num_items, num_values=num_values)
         work.run(self._local, d_data, num_items, d_values, num_values, d_out)
         # What goes before a value in the whole is what does so in each shard.
         self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))

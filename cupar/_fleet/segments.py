@@ -114,7 +114,8 @@ class SegmentedReduce(_Segmented):
         h_init: Any,
     ) -> None:
         carry, group = self._carry, self.group
-        sizes = group.sizes(num_items, num_segments=segments)
+        initial = carry.initial(h_init)["value"].tolist()[0]
+        sizes = group.sizes(num_items, num_segments=segments, h_init=initial)
         if not segments:
             return
         base = sum(sizes[: group.rank])
@@ -278,7 +279,8 @@ class SegmentedScan(_Segmented):
         carry, group, offsets = self._carry, self.group, (start, end)
         if self._h_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
-        sizes = group.sizes(num_items, num_segments=segments)
+        initial = carry.initial(h_init)["value"].tolist()[0]
+        sizes = group.sizes(num_items, num_segments=segments, h_init=initial)
         base = sum(sizes[: group.rank])
         last = base + num_items
         crossing = work.empty((3,), INT64)

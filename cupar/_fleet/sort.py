@@ -233,13 +233,16 @@ def in_order(
     out = work.empty(given.shape, given.dtype) if to is None else Operand(None, to, given.shape)
     moved = None if places is None else work.empty(given.shape, INT64)
     beside = None if moved is None else moved.items
+    keys = work.temporary(given.size, given.dtype) if out.parts else out.items
     if less is None and structs.kind_of(given.dtype) not in "cV":
         order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
-        made: Any = radix_sort(given.items, out.items, places, beside, order, group=found)
-        made.run(given.items, out.items, places, beside, given.size, stream=work.stream)
+        made: Any = radix_sort(given.items, keys, places, beside, order, group=found)
+        made.run(given.items, keys, places, beside, given.size, stream=work.stream)
     else:
         op = operators.less_of(given.dtype) if less is None else less
         op = operators.swapped(op) if descending else op
-        made = merge_sort(given.items, places, out.items, beside, op, group=found)
-        made.run(given.items, places, out.items, beside, given.size, stream=work.stream)
+        made = merge_sort(given.items, places, keys, beside, op, group=found)
+        made.run(given.items, places, keys, beside, given.size, stream=work.stream)
+    if out.parts:
+        work.copy(keys, out.items, given.size)
     return out, moved

@@ -86,14 +86,31 @@ def test_ranks_that_call_different_objects():
     }
 
 
-def test_ranks_that_differ_in_the_number_of_segments():
+def test_ranks_that_differ_in_what_they_give_a_call():
     def told(group):
-        x, ends, out = np.arange(6), np.array([3, 6]), np.zeros(2, "i8")
-        sums = distributed.segmented_reduce(x, out, ends - 3, ends, ranks.plus, 0, group=group)
-        return failing_ranks.told(group, lambda: sums.run(x, out, 6, 1 + group.rank // 2, ends - 3, ends, 0))
+        x, ends, out, one, h = np.arange(6), np.array([3, 6]), np.zeros(6, "i8"), 1 + group.rank // 2, 7
+        named = {"group": group}
+        total = distributed.reduce_into(x, out, ranks.plus, 0, **named)
+        scan = distributed.exclusive_scan(x, out, ranks.plus, 0, **named)
+        sums = distributed.segmented_reduce(x, out, ends - 3, ends, ranks.plus, 0, **named)
+        counts = distributed.histogram_even(x, out, h, 0, 6, 6, **named)
+        search = distributed.lower_bound(x, x, out, **named)
+        calls = (
+            lambda n: total.run(x, out, 6, n),
+            lambda n: scan.run(x, out, 6, n),
+            lambda n: sums.run(x, out, 6, n, ends - 3, ends, 0),
+            lambda n: sums.run(x, out, 6, 2, ends - 3, ends, n),
+            lambda n: counts.run(x, out, h, 0, 6 * n, 6),
+            lambda n: search.run(x, 6, x, n, out),
+        )
+        return [failing_ranks.told(group, lambda: call(n)) for call in calls for n in (one, 1)]
 
     found = on_all(distributed.threads(3, 60), told)
-    assert {*found} == {"ValueError: ranks differ in num_segments: ranks 0, 1: 1; rank 2: 2"}
+    assert found[0] == found[1] == found[2] and {*found[0][1::2]} == {"nothing"}
+    names = "h_init", "h_init", "num_segments", "h_init", "upper level", "num_values"
+    for text, name in zip(found[0][::2], names, strict=True):
+        one, other = (6, 12) if name == "upper level" else (1, 2)
+        assert text == f"ValueError: ranks differ in {name}: ranks 0, 1: {one}; rank 2: {other}"
 
 
 def test_a_rank_that_does_not_call():
