@@ -1,4 +1,4 @@
-"""The types of the public interface are complete, by pyright, and say what is wrong with a call."""
+"""Types of the public interface are complete, by pyright, and reject wrong calls."""
 
 import json
 import os
@@ -89,7 +89,7 @@ WRONG = {number for number, line in enumerate(USER.splitlines(), 1) if line.ends
     ids=["pyright", "mypy"],
 )
 def test_what_is_wrong_with_a_call_is_found(command, tmp_path):
-    """And what is right is right: arrays, dtypes, iterators, orders, streams, structs and kernels."""
+    """Right calls are accepted: arrays, dtypes, iterators, orders, streams, structs and kernels."""
     file = tmp_path / "user.py"
     file.write_text(USER)
     done = subprocess.run(

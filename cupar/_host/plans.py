@@ -61,7 +61,7 @@ class _FactsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 @infer_getattr
-class _Facts(AttributeTemplate):  # type: ignore[misc]
+class _FactsAttributes(AttributeTemplate):  # type: ignore[misc]
     key = FactsType
 
     def generic_resolve(self, facts: FactsType, name: str) -> Any:

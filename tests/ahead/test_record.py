@@ -1,4 +1,4 @@
-"""Recorded lists: what is asked of the factories comes back the same, from whatever process."""
+"""Recorded lists: requests to factories are restored unchanged, in any process."""
 
 import base64
 import collections

@@ -24,7 +24,7 @@ ROOT = Path(cupar.__file__).parents[1]
 
 
 class Place:
-    """Keeps what is drawn."""
+    """Keeps the drawn lines."""
 
     def __init__(self, columns=200):
         self.columns, self.lines, self.shown = columns, [], ""

@@ -1,4 +1,4 @@
-"""A table with a bound, which keeps what is asked for often."""
+"""A bounded table that keeps frequently used values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is launched, and with which parameters: as a driver that is none is told."""
+"""Launches and their parameters, as a fake driver receives them."""
 
 import ctypes
 import struct
@@ -25,7 +25,7 @@ SIZES = {1: [8, 4, 12, 8], 2: [24, 1, 16, 4]}  # of the kernels' parameters, by 
 
 
 class Library:
-    """Takes down what is set and launched: kernel, grid, block, shared memory, and parameters as bytes."""
+    """Records node updates and launches: kernel, grid, block, shared memory, and parameters as bytes."""
 
     def __init__(self):
         self.set, self.launched, self.edges, self.nodes, self.refuses = [], [], [], 0, set()

@@ -1,4 +1,4 @@
-"""`cupar tune`, on a GPU that is none: what is asked for, what is kept and shown, and mistakes."""
+"""`cupar tune` on a fake GPU: arguments, winners, output, and errors."""
 
 import json
 

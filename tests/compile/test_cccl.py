@@ -1,4 +1,4 @@
-"""Headers of another CCCL, named by a variable; a process without UTF-8; what is private in CCCL."""
+"""Headers of another CCCL, named by a variable; a process without UTF-8; private names of CCCL."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What users get wrong in operators, and what is said of it: parameter, operator, line, and why."""
+"""Users' mistakes in operators, and their messages: parameter, operator, line, and reason."""
 
 import inspect
 import math

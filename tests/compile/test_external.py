@@ -1,4 +1,4 @@
-"""Operators that call code from elsewhere: what is built, found again, and refused."""
+"""Operators that call external code: builds, hits, and refusals."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""None of numba's settings changes what is built."""
+"""None of numba's settings changes builds."""
 
 import os
 import subprocess

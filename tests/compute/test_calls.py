@@ -1,4 +1,4 @@
-"""Calls in `cuda.compute`'s forms: which build runs, what is remembered, and the errors."""
+"""Calls in `cuda.compute`'s forms: the build that runs, memoised requests, and errors."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""What is particular to the CPU: how it is asked for, what is kept, and what is refused."""
+"""The CPU: selection of the device, stored builds, and refusals."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ def test_another_cpu_has_builds_of_its_own(monkeypatch, specified):
 
 
 def test_a_damaged_entry_is_made_again(empty_cache):
-    """LLVM crashes if it is given what is no object file, or half of one."""
+    """LLVM crashes on bytes that are no object file, or half of one."""
     assert summed(cc="cpu") == 45
     (entry,) = [each for each in cupar.cache.entries() if each.meta.get("entry", "build") == "build"][:1]
     store = cupar._cache.disk()

@@ -1,4 +1,4 @@
-"""Graphs without a GPU: wiring, names, checks, and what is asked of cuda.core, which a fake plays."""
+"""Graphs without a GPU: wiring, names, checks, and calls of cuda.core, which is faked."""
 
 import gc
 import subprocess

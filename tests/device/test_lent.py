@@ -1,4 +1,4 @@
-"""Memory that arrays only lend, temporary storage at any address, and CuPy's likes: on a GPU that is none."""
+"""Memory that arrays only lend, temporary storage at any address, and arrays like CuPy's, on a fake GPU."""
 
 import gc
 import weakref

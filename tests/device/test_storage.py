@@ -1,4 +1,4 @@
-"""Device memory that streams keep, and that is given back: of a driver that is none."""
+"""Device memory that streams keep, and its release, with a fake driver."""
 
 import gc
 import threading
@@ -19,7 +19,7 @@ POOL, DEFAULT_POOL = 71, 72
 
 
 class Library:
-    """Hands out memory, until there is no more, and checks that what is freed was not freed before."""
+    """Allocates memory until it is exhausted, and checks that nothing is freed twice."""
 
     def __init__(self, size=1 << 40):
         self.size, self.cached, self.asked = size, 0, []
@@ -170,7 +170,7 @@ def test_a_workspace_in_use_is_waited_for(library):
     assert not library.memory
 
 
-# --- Where there is none left ----------------------------------------------------------------------------
+# --- Out of memory ---------------------------------------------------------------------------------------
 
 
 def test_an_allocation_that_fails_takes_what_the_pool_keeps(library):

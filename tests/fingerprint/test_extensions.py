@@ -1,6 +1,6 @@
 """Registrations with numba by others than numba: who is refused, and who is left in peace.
 
-Each runs in a process of its own, for what is registered with numba stays there.
+Each runs in a separate process, since registrations with numba are permanent.
 """
 
 import json

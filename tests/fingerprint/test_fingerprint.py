@@ -1,4 +1,4 @@
-"""Fingerprints: what must change them, what must not, what is refused, and that the re-check never lies."""
+"""Fingerprints: changes that must change them, changes that must not, refusals, and the guard's soundness."""
 
 import builtins
 import cmath

@@ -19,7 +19,7 @@ def load():
 
 refusal = load().refusal
 
-# Source, what is said of it, and on which line
+# Source, message, and line
 REFUSED = [
     ("def f(a, b):\n assert a\n return b", "asserts something", 2),
     ("def f(a, b):\n x = a\n assert a > b, f'{a}'\n return b", "asserts something", 3),

@@ -1,4 +1,4 @@
-"""What all functions of `cupar.arrays` have in common: what is refused, and that nothing is stale."""
+"""All functions of `cupar.arrays`: refusals, and no stale results."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Functions of arrays on streams: what is current, what is given, and what is captured."""
+"""Functions of arrays on streams: current, given and captured ones."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Several devices: each has its own, and what is another's is refused before it does any harm."""
+"""Several devices: arrays, streams and code of another device are refused before any launch."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is refused, and what is not, where there is a GPU."""
+"""Errors on a GPU: refused arguments, and accepted ones."""
 
 import copy
 import pickle

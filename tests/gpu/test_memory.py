@@ -1,4 +1,4 @@
-"""Device memory is given back, and nothing is kept for what is not called."""
+"""Device memory is released, and nothing is kept for algorithms that are not called."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""Kernels that compiled host code launches, as a driver sees it that has no GPU; and what is refused."""
+"""Kernels launched by compiled host code, as a fake driver records them; and refusals."""
 
 from pathlib import Path
 

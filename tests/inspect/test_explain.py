@@ -1,4 +1,4 @@
-"""Which part of a key differs from the nearest entry, and what is said of it where."""
+"""Explanations of misses: the parts of a key that differ from the nearest entry, and where they are shown."""
 
 import copy
 import json

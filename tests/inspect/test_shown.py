@@ -1,4 +1,4 @@
-"""What a build shows: from the cache or made here, the same; and what is written for who asks for it."""
+"""Code that a build shows, the same from the cache and built here; and dumps of it."""
 
 import pickle
 import subprocess

@@ -1,4 +1,4 @@
-"""Iterators: what a build depends on, the state that a call hands over, what is checked, and the code."""
+"""Iterators: their part of keys, the state that a call passes, checks, and the code."""
 
 import gc
 import math

@@ -1,4 +1,4 @@
-"""Kernels of the user's without a GPU: what is built, under which keys, and found by whom."""
+"""Users' kernels without a GPU: builds, keys, and hits."""
 
 import enum
 import math

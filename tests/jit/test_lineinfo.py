@@ -1,4 +1,4 @@
-"""Lines of the source in GPU code, of what is inlined too."""
+"""Lines of the source in GPU code, including inlined functions."""
 
 import re
 import textwrap

@@ -1,4 +1,4 @@
-"""Kernels that call code from elsewhere: what is linked, under which keys, and what is refused."""
+"""Kernels that call external code: links, keys, and refusals."""
 
 from types import SimpleNamespace
 

@@ -109,7 +109,7 @@ def test_what_is_dropped_is_cancelled_and_what_has_begun_is_not(queue):
 
 @pytest.fixture
 def pool(monkeypatch):
-    """Return a function that lets there be so many helpers, and none when the test is over."""
+    """Return a function that sets the number of helpers; all end with the test."""
     made = []
 
     def limited(limit):

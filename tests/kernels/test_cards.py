@@ -1,4 +1,4 @@
-"""What kernels take on cards that nobody has measured yet, by their machine code."""
+"""Resources of kernels on cards without measurements, read from their machine code."""
 
 import numpy as np
 import pytest

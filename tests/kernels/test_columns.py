@@ -1,4 +1,4 @@
-"""Scans and reductions along columns: what is launched in which shapes, and that kernels spill nothing."""
+"""Scans and reductions along columns: plans by shape, and kernels without spills."""
 
 import numpy as np
 import pytest

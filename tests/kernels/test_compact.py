@@ -1,4 +1,4 @@
-"""Selections, partitions and unique by key: what is launched for which size, and which tiles that has."""
+"""Selections, partitions and unique by key: plans by size, and tiles."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Searches for the first item: what is launched for which size, and what their kernels hold."""
+"""Searches for the first match: plans by size, and the machine code of kernels."""
 
 import numpy as np
 import pytest

@@ -85,7 +85,7 @@ def test_grids(dtype, n):
     _, numbers = planned(dtype, 256, n, 0, 100)
     blocks, at_once = numbers["grid"], 1024 * 16 // np.dtype(dtype).itemsize
     assert 1 <= blocks < 2**31 and (blocks <= 2 * SMS or n // blocks > 2**30)
-    # What a block counts fits into its counters of 32 bits, with what is left over of vectors.
+    # A block's counts fit into counters of 32 bits, with the remainders of vectors.
     assert n // blocks + at_once + 32 < 2**32
     rows = 256 if dtype == "u1" else 257
     assert numbers["shared"] == -(-rows * numbers["width"] // 4) * 16

@@ -1,4 +1,4 @@
-"""Reductions: what is launched for which size, that it reads each item once, and that its templates build."""
+"""Reductions: plans by size, which read each item once, and templates."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Algorithms on runs: what is launched for which size, tiles, how states are read, and what is refused."""
+"""Algorithms on runs: plans by size, tiles, loads of states, and refusals."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Binary searches: what is launched for which problem, and what builds hold."""
+"""Binary searches: plans by problem, and the kernels of builds."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Segmented reductions: what is launched for which segments, what is refused, and that templates build."""
+"""Segmented reductions: plans by segments, refusals, and templates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Segmented scans: what is launched for which segments, what is refused, and that templates build."""
+"""Segmented scans: plans by segments, refusals, and templates."""
 
 import itertools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Transforms: what is launched for which size, and that its templates build."""
+"""Transforms: plans by size, and templates."""
 
 import numpy as np
 import pytest

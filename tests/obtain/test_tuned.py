@@ -1,4 +1,4 @@
-"""Tuned policies: entries of the cache by kind of card, which change what is built there and nowhere else."""
+"""Tuned policies: cache entries by kind of card, which change builds for such cards only."""
 
 import json
 
@@ -35,7 +35,7 @@ class Asked(Exception):
 
 
 class Observer:
-    """Has nothing built, but says what is asked for."""
+    """An observer that raises the request, so that nothing is built."""
 
     cc = None
     is_ahead = False

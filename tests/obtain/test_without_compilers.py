@@ -1,4 +1,4 @@
-"""Machines without compilers: what is in bundles and layers runs, and what is not says what to install."""
+"""Machines without compilers: stored builds run; for a missing one, the error names packages to install."""
 
 import json
 import os

@@ -444,7 +444,7 @@ class TestForeignDirectories:
 
 
 class TestInnerDirectories:
-    """What a link in the cache leads to is none of the cache's."""
+    """The target of a link in the cache does not belong to the cache."""
 
     @pytest.mark.parametrize("name", ["tmp", "locks"])
     def test_links_are_not_followed(self, store, tmp_path, name):

@@ -1,4 +1,4 @@
-"""Shared stores: what is in them, who makes it, and stores that fail in every way."""
+"""Shared stores: their entries, single builds among clients, and stores that fail in every way."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""A shared store in a real Redis server: many clients, one build, and what is killed on the way."""
+"""A shared store in a real Redis server: many clients, one build, and killed processes."""
 
 import hashlib
 import os

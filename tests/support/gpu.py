@@ -1,4 +1,4 @@
-"""A GPU that is none: it loads code and notes what is launched."""
+"""A fake GPU, which loads code and records launches."""
 
 import ctypes
 from contextlib import nullcontext

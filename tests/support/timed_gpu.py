@@ -1,4 +1,4 @@
-"""A GPU that is none, to measure on: its memory is the host's, and its kernels do nothing but take time."""
+"""A fake GPU for measurements: its memory is the host's, and its kernels only take time."""
 
 import ctypes
 from itertools import count

@@ -1,4 +1,4 @@
-"""Measuring on a GPU that is none: its memory is the host's, and its kernels do nothing but take time."""
+"""Measurements on a fake GPU: its memory is the host's, and its kernels only take time."""
 
 import ctypes
 

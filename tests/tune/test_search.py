@@ -32,7 +32,7 @@ def ridge(policy):
 
 
 def tried(cost, number, default, at_once=8, works=lambda policy: True):
-    """Try so many, several at a time; return them in order."""
+    """Try a number of policies, several at a time; return them in order."""
     of_default = 0.0 if default is None else cost(default)
     order, found, begun = PolicySearch(ALL, SPACE, default), [], []
     while len(found) < number:

@@ -1,4 +1,4 @@
-"""Tuning with measurements and builds that are made up: what is kept, what is not, and when it ends."""
+"""Tuning with fake measurements and builds: winners, rejected candidates, and the end of the search."""
 
 import math
 import random
