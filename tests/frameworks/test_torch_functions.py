@@ -104,7 +104,8 @@ WITH_GRADIENTS = [
 
 
 def name(call):
-    return f"{call[0]}-{', '.join(f'{k}={v}' for k, v in call[2].items())}"
+    shown = [(k, getattr(v, "__name__", v)) for k, v in call[2].items() if not isinstance(v, torch.Tensor)]
+    return f"{call[0]}-{', '.join(f'{k}={v}' for k, v in shown)}"
 
 
 def tuples(found):
