@@ -195,7 +195,7 @@ def inclusive_column_scan(
     h_init : numpy.ndarray or device array of one element, number or None
         The initial value of each column; that of a device array is read when
         the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype. With None there is none, and the accumulator has
+        in `d_in`'s dtype. Without one, the accumulator has
         `d_in`'s dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that

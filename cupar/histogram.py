@@ -246,7 +246,7 @@ def _ranges(h_num_output_levels: Any, num_samples: int) -> HistogramRangeProblem
 
 @helper
 def _level_count(h_num_output_levels: Any) -> int:
-    """Return a number of levels; raise ValueError if it is none."""
+    """Return a number of levels as an int; raise ValueError if it is invalid."""
     count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
     if count < 2 or count >= 2**31:
         refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)

@@ -164,7 +164,7 @@ def reduce_by_key(
     h_init : numpy.ndarray or device array of one element, number or None
         The initial value of each run; that of a device array is read when the
         reduction runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in_values`' dtype. With None there is none, and the accumulator
+        in `d_in_values`' dtype. Without one, the accumulator
         has `d_in_values`' dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
@@ -316,7 +316,7 @@ def inclusive_scan_by_key(
     h_init : numpy.ndarray or device array of one element, number or None
         The initial value of each run; that of a device array is read when the
         scan runs. An array's dtype is the accumulator's; a number is taken in
-        `d_in_values`' dtype. With None there is none, and the accumulator has
+        `d_in_values`' dtype. Without one, the accumulator has
         `d_in_values`' dtype.
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which

@@ -127,7 +127,7 @@ def inclusive_segmented_scan(
     h_init : numpy.ndarray or device array of one element, number or None
         The initial value of each segment; that of a device array is read when
         the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype. With None there is none, and the accumulator has
+        in `d_in`'s dtype. Without one, the accumulator has
         `d_in`'s dtype.
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.

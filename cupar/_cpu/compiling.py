@@ -34,7 +34,7 @@ def compiling(subject: str) -> Iterator[Callable[[], bool]]:
         def unchanged() -> bool:
             return holds() and extensions.foreign(on_cpu=True) == registered
 
-        if registered.may_be_used:  # only what is compiled anew tells whether they are
+        if registered.may_be_used:  # only a new compilation shows whether they are
             forget_functions()
         try:
             yield unchanged

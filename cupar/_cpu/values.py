@@ -71,7 +71,7 @@ def _shared(function: Any, **options: Any) -> Any:
     """Return what numba compiles of a function: the same one for functions that do the same."""
     try:
         key = _identity(function), *options
-    except TypeError:  # it calls what is of one build alone
+    except TypeError:  # it calls functions of one build only
         return of_one_build(own(function, **options))
     found = _made.get(key)
     if found is None:

@@ -625,7 +625,7 @@ def quantile(
     Raises
     ------
     ValueError
-        If there are no items, or an argument is none of these.
+        If there are no items, or an argument is not one of these.
 
     Examples
     --------

@@ -23,7 +23,7 @@ Outputs = tuple[tuple[tuple[int, ...], Any], ...]  # shape and dtype of each
 
 
 class Dim(int):
-    """A number of dimensions, or one of them, among what is static: under ``vmap`` there is one more."""
+    """A number of dimensions, or one of them, among static arguments: under ``vmap`` there is one more."""
 
 
 class Function(NamedTuple):
@@ -47,8 +47,8 @@ class Function(NamedTuple):
         Takes cotangents of results, arrays (None for those that it is linear in), and static arguments;
         returns cotangents of these, in a list with something for each array. None: that of `composed`.
     under_batch : callable or None
-        Takes the size of a batch and what is static; returns that of arrays with one more dimension in front,
-        or None if they go one by one. None: what is static has a `Dim`.
+        Takes the size of a batch and static arguments; returns those for arrays with a dimension more in
+        front, or None if they go one by one. None: static arguments have a `Dim`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Function(NamedTuple):
 
 
 def along(inputs: Sequence[int], results: Sequence[int], *static: Any) -> Factors:
-    """Return the factors of a function along an axis, the `Dim` among what is static."""
+    """Return the factors of a function along an axis, the `Dim` among static arguments."""
     return rows(next(each for each in static if type(each) is Dim), inputs, results)
 
 

@@ -366,7 +366,7 @@ families |= {name: OperatorFamily(partial(_operator, name), functions_of(name)) 
 
 
 def _explained(name: str, given: dict[str, Any]) -> None:
-    """Raise TypeError if what is given for a tensor is none that kernels take: PyTorch says less in more."""
+    """Raise TypeError if an argument is no tensor that kernels take; PyTorch's own error says less."""
     for each, x in given.items():
         if each in TENSORS and x is not None and each != "repeats":
             if not isinstance(x, torch.Tensor):

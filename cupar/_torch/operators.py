@@ -193,7 +193,7 @@ def differentiable(
     backward : callable
         Takes the context and the gradients of results, and returns those of the tensors.
     jvp : callable
-        Takes what is kept, `how` and the tangents.
+        Takes the saved tensors, `how` and the tangents.
     """
 
     def forward(ctx: Any, is_direct: bool, how: Any, *tensors: Any) -> Any:

@@ -50,7 +50,7 @@ _ALONE = "expected a function of numbers alone, got one that reads"
 
 
 def digest_of(function: Any, name: str = "fn") -> str:
-    """Return what names a function; TypeError, which begins with `name`, if it is none, or reads arrays."""
+    """Return the digest of a function; TypeError, which begins with `name`, if it is none or reads arrays."""
     if isinstance(function, OpKind):
         return f"kind{int(function)}"
     if not callable(function):

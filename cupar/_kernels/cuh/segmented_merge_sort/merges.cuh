@@ -183,7 +183,8 @@ struct segment_merges {
     wait_for_team(threads, team);
   }
 
-  // Returns how many of the first so many keys of two sorted runs are of the first run. For a whole warp.
+  // Merge path: returns how many of the first keys of two sorted runs come from the first run. For a whole
+  // warp.
   static __device__ __forceinline__ i64 split(const key* a, i64 a_count, const key* b, i64 b_count,
                                               i64 before, const sort_op& op) {
     const int lane = threadIdx.x % 32;

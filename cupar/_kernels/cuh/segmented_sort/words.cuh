@@ -149,7 +149,7 @@ struct sort_words {
     return either((other < own) == is_greater, own, other);
   }
 
-  // Sorts runs of a lane's words that are bitonic, of twice so many.
+  // Sorts bitonic runs of a lane's words, of twice the distance.
   template <int items>
   static __device__ __forceinline__ void sort_own(sort_word (&words)[items], int distance) {
 #pragma unroll

@@ -21,7 +21,7 @@
 // Delegate-Centric Top-k on GPUs", SC '21, for the groups.
 //
 // Traits: d_in_keys_v, d_in_values_t, d_out_values_t, has_payload, start_offsets_in_t, end_offsets_in_t,
-// is_descending; digit_threads and digit_items, of the sort of what is selected.
+// is_descending; digit_threads and digit_items, of the sort of selected items.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -528,7 +528,7 @@ struct top_k_kernels
     __syncthreads();
   }
 
-  // Whether a block is the last one to have done its part of a segment: so many tiles.
+  // Whether a block is the last to finish its part of a segment, a number of tiles.
   static __device__ __forceinline__ bool is_last_of(tiled_segment& its, u32 tiles) {
     return is_last_block([&] { return atomicSub(&its.left, tiles) == tiles; });
   }
@@ -743,7 +743,7 @@ struct top_k_kernels
 
   static constexpr int group_threads = 256;
 
-  // Finds what comes first in each group: of so many vectors of so many lanes.
+  // Finds the first item in order of each group: `vectors` vectors of each of `lanes` lanes.
   template <int lanes, int vectors>
   struct first_of : kernel<group_threads> {
     static __device__ __forceinline__ void run(const bits* keys, bits* firsts, i64 num_items) {
