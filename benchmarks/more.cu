@@ -1,5 +1,5 @@
-// Thrust's set operations of sorted int, for more.py. They allocate by CUDA's pool, and return how many items
-// there are.
+// Thrust's set operations of sorted int, and of int with items of int, for more.py. They return how many
+// items there are.
 
 #include <thrust/device_ptr.h>
 #include <thrust/mr/allocator.h>
@@ -34,6 +34,32 @@ extern "C" long long thrust_sets(int what, const int* a, const int* b, int* out,
     end = thrust::set_difference(policy, first, first + n, second, second + m, to);
   } else {
     end = thrust::set_symmetric_difference(policy, first, first + n, second, second + m, to);
+  }
+  return end - to;
+}
+
+extern "C" long long thrust_sets_by_key(int what, const int* a, const int* items_a, const int* b,
+                                        const int* items_b, int* out, int* items_out, long long n,
+                                        long long m, void* memory, std::size_t size, cudaStream_t stream) {
+  kept allocator{static_cast<char*>(memory), size, 0};
+  const auto policy = thrust::cuda::par_nosync(allocator).on(stream);
+  const thrust::device_ptr<const int> first(a), second(b), items1(items_a), items2(items_b);
+  const thrust::device_ptr<int> to(out), items_to(items_out);
+  auto end = to;
+  if (what == 0) {
+    end = thrust::set_union_by_key(policy, first, first + n, second, second + m, items1, items2, to, items_to)
+              .first;
+  } else if (what == 1) {
+    end = thrust::set_intersection_by_key(policy, first, first + n, second, second + m, items1, to, items_to)
+              .first;
+  } else if (what == 2) {
+    end = thrust::set_difference_by_key(policy, first, first + n, second, second + m, items1, items2, to,
+                                        items_to)
+              .first;
+  } else {
+    end = thrust::set_symmetric_difference_by_key(policy, first, first + n, second, second + m, items1,
+                                                  items2, to, items_to)
+              .first;
   }
   return end - to;
 }

@@ -1,13 +1,14 @@
-"""GPU time of what cupar.arrays composes: sets, sums by ids, edges, ranks, different items, expansion.
+"""GPU time of sets, and of what cupar.arrays composes: sums by ids, edges, ranks, different items, expansion.
 
-    python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,few-ids,
-                              some-ids,many-ids,any-order,edges,median,unique,expand] [--repeats 7]
-                              [--seconds 90] [--json FILE]
+    python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,union-pairs,
+                              intersection-pairs,difference-pairs,symmetric-pairs,few-ids,some-ids,many-ids,
+                              any-order,edges,median,unique,expand] [--repeats 7] [--seconds 90] [--json FILE]
 
 It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
 
 * union, intersection, difference and symmetric are sets of two sorted halves of random int32, in which items
-  occur several times: Thrust's, in more.cu, read the length back, and cupar's are given a size;
+  occur several times: Thrust's, in more.cu, read the length back, and cupar's, of `cupar.arrays`, are given
+  a size; those of pairs, of `cupar.set_union` and its like, have items of int32 that go with the keys;
 * few-ids, some-ids and many-ids are `segment_reduce` of float32 by random ids, of 64, 2^12 and 2^20 segments,
   and any-order of 2^20 where sums may be rounded in whichever order comes, as ``index_add_`` and
   ``cupyx.scatter_add`` beside them round;
@@ -41,10 +42,11 @@ sys.path.insert(0, str(_common.ROOT))
 
 SETS = {"union": "set_union", "intersection": "set_intersection", "difference": "set_difference"}
 SETS["symmetric"] = "set_symmetric_difference"
+PAIRS = {f"{what}-pairs": what for what in SETS}
 IDS = {"few-ids": 64, "some-ids": 1 << 12, "many-ids": 1 << 20, "any-order": 1 << 20}
-WHATS = (*SETS, *IDS, "edges", "median", "unique", "expand")
+WHATS = (*SETS, *PAIRS, *IDS, "edges", "median", "unique", "expand")
 GOALS = {
-    **dict.fromkeys(SETS, ("copy", 0.6)),
+    **dict.fromkeys((*SETS, *PAIRS), ("copy", 0.6)),
     "few-ids": ("copy", 0.7),
     "any-order": ("torch", 1.0),
     "expand": ("copy", 0.8),
@@ -72,7 +74,7 @@ class More(Gpu):
         super().__init__(cupy, torch)
         self.what, self.thrust, self.n = what, thrust, n
         rng = np.random.default_rng(7)
-        if what in SETS:
+        if what in SETS or what in PAIRS:
             self.x, self.y = (cupy.asarray(np.sort(rng.integers(0, n, n // 2, "i4"))) for _ in "ab")
         elif what in IDS:
             self.x = cupy.asarray(rng.integers(0, 3, n, "i4").astype("f4"))
@@ -98,6 +100,9 @@ class More(Gpu):
         n = self.n
         if self.what in SETS:
             return 4 * (n + int(self.right.size))
+        if self.what in PAIRS:
+            items = n if self._has_items_of_both else n // 2
+            return 4 * (n + items + 2 * int(self.right.size))
         if self.what in IDS:
             return 8 * n + 4 * IDS[self.what]
         if self.what == "unique":
@@ -105,6 +110,10 @@ class More(Gpu):
         if self.what == "expand":
             return 12 * int(self.x.size) + 4 * self.length
         return 4 * n
+
+    @property
+    def _has_items_of_both(self) -> bool:
+        return self.what in ("union-pairs", "symmetric-pairs")
 
     @property
     def right(self) -> Any:
@@ -115,7 +124,7 @@ class More(Gpu):
 
     def _expected(self) -> Any:
         x = _host(self.x)
-        if self.what in SETS:
+        if self.what in SETS or self.what in PAIRS:
             y = _host(self.y)
             count = [np.bincount(each, minlength=self.n).astype("i4") for each in (x, y)]
             number = {
@@ -123,7 +132,7 @@ class More(Gpu):
                 "intersection": np.minimum(*count),
                 "difference": np.maximum(count[0] - count[1], 0),
                 "symmetric": abs(count[0] - count[1]),
-            }[self.what]
+            }[self.what.removesuffix("-pairs")]
             return np.repeat(np.arange(self.n, dtype="i4"), number)
         if self.what in IDS:
             return np.bincount(_host(self.y), x, IDS[self.what]).astype("f4")
@@ -141,6 +150,8 @@ class More(Gpu):
             return self.copy(self.nbytes)
         if side == "Thrust":
             return self._thrust()
+        if side == "cupar" and self.what in PAIRS:
+            return self._pairs()
         made: Callable[[], Any] | None = getattr(self, f"_{side}")()
         if made is None:
             raise LookupError(f"{side} has no such thing")
@@ -166,6 +177,17 @@ class More(Gpu):
         if self.what == "unique":
             return partial(arrays.unique_all, x, size=int(x.size))
         return partial(arrays.repeat, x, y, size=self.length)
+
+    def _pairs(self) -> Launch:
+        import cupar
+
+        empty, places = self.cupy.empty, self.cupy.arange(self.n, dtype="i4")
+        x, y, keys, items, count = self.x, self.y, empty(self.n, "i4"), empty(self.n, "i4"), empty(1, "i8")
+        half = self.n // 2
+        second = places[half:] if self._has_items_of_both else None
+        function = getattr(cupar, SETS[PAIRS[self.what]])(x, places[:half], y, second, keys, items, count)
+        self.found, self.items = (keys, count), items
+        return partial(function.run, x, places[:half], half, y, second, half, keys, items, count)
 
     def _torch(self) -> Launch | None:
         x, torch = self.tensor(self.x), self.torch
@@ -204,21 +226,25 @@ class More(Gpu):
         return None
 
     def _thrust(self) -> Launch:
-        if self.what not in SETS:
+        if self.what not in SETS and self.what not in PAIRS:
             raise LookupError("Thrust has no such thing")
         if isinstance(self.thrust, Exception):
             raise self.thrust
-        function = self.thrust.thrust_sets
+        is_pairs = self.what in PAIRS
+        function = self.thrust.thrust_sets_by_key if is_pairs else self.thrust.thrust_sets
         function.restype = c_longlong
-        out, storage = self.cupy.empty(self.n, "i4"), self.cupy.empty(8 * self.n, np.uint8)
+        storage = self.cupy.empty(8 * self.n, np.uint8)
         stream = c_void_p(self.cupy.cuda.get_current_stream().ptr)
-        x, y = self.x, self.y
-        sizes = c_longlong(x.size), c_longlong(y.size)
+        # The same arrays are read as keys and as items, as it does not matter which these are.
+        inputs = [self.pointer(each) for each in (self.x, self.y) for _ in range(1 + is_pairs)]
+        arrays = [self.cupy.empty(self.n, "i4") for _ in range(1 + is_pairs)]
+        sizes = c_longlong(self.x.size), c_longlong(self.y.size)
+        which = [*SETS].index(PAIRS.get(self.what, self.what))
         memory = self.pointer(storage), c_size_t(storage.size)
-        given = [*SETS].index(self.what), self.pointer(x), self.pointer(y), self.pointer(out), *sizes, *memory
+        given = which, *inputs, *map(self.pointer, arrays), *sizes, *memory
 
         def call() -> None:
-            if function(*given, stream) != self.right.size:
+            if function(*given, stream) != self.right.size or not arrays:
                 raise RuntimeError("Thrust finds another number of items")
 
         return call
@@ -227,9 +253,14 @@ class More(Gpu):
         """Call cupar, and compare what it wrote with what is right."""
         launch()
         found = self.found
-        if self.what in SETS:
-            items, count = found
-            return int(count) == self.right.size and bool((_host(items)[: int(count)] == self.right).all())
+        if self.what in SETS or self.what in PAIRS:
+            keys, count = found
+            size = int(_host(count).reshape(-1)[0])
+            is_right = size == self.right.size and bool((_host(keys)[:size] == self.right).all())
+            if is_right and self.what in PAIRS:  # each item says where its key was
+                both = np.concatenate([_host(self.x), _host(self.y)])
+                is_right = np.array_equal(both[_host(self.items)[:size]], self.right)
+            return is_right
         if self.what == "edges":
             found = found.hist
         if self.what == "expand":

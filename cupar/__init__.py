@@ -55,6 +55,7 @@ _NAMES = {
     "search": "BinarySearch lower_bound upper_bound",
     "segmented": "SegmentedReduce SegmentedSort segmented_reduce segmented_sort",
     "segmented_scan": "SegmentedScan exclusive_segmented_scan inclusive_segmented_scan",
+    "sets": "SetOperation set_difference set_intersection set_symmetric_difference set_union",
     "sort": "MergeSort RadixSort SortOrder merge_sort radix_sort",
     "structs": "gpu_struct",
     "topk": "SegmentedTopK TopK segmented_top_k top_k",
@@ -159,6 +160,11 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .segmented_scan import SegmentedScan as SegmentedScan
     from .segmented_scan import exclusive_segmented_scan as exclusive_segmented_scan
     from .segmented_scan import inclusive_segmented_scan as inclusive_segmented_scan
+    from .sets import SetOperation as SetOperation
+    from .sets import set_difference as set_difference
+    from .sets import set_intersection as set_intersection
+    from .sets import set_symmetric_difference as set_symmetric_difference
+    from .sets import set_union as set_union
     from .sort import MergeSort as MergeSort
     from .sort import RadixSort as RadixSort
     from .sort import SortOrder as SortOrder

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._base.generated import define
 from .kit import Kit, Phases, begin, end, number, size
-from .values import inlined
+from .values import inlined, integer, outlined
 
 _WORDS = 4  # of a part: numbers of items kept for each output, and last whether it continues a run
 _GOES_ON = 3
@@ -170,3 +170,95 @@ def runs(kit: Kit) -> Phases:
         count(p)
 
     return stage, join, copy
+
+
+def _first(holds: Any) -> Any:
+    """Return what finds the first index from which on something holds of a range's keys and a key."""
+
+    def first(p: Any, low: Any, high: Any, key: Any) -> Any:
+        while low < high:
+            half = (low + high) // 2
+            if holds(p, half, key):
+                high = half
+            else:
+                low = half + 1
+        return low
+
+    return outlined(first)
+
+
+def _cutter(kit: Kit) -> Any:
+    """Return what cuts two ranges of keys so that pairs of equal ones stay together."""
+    read1, before = kit.read("d_in_keys1"), kit.predicate("op")
+    read2 = kit.read("d_in_keys2", "d_in_keys1")
+    count1, count2 = map(integer, kit.numbers)
+    from1, from2 = (
+        _first(inlined(lambda p, i, key: not before(p, read1(p, i), key))),
+        _first(inlined(lambda p, i, key: not before(p, read2(p, i), key))),
+    )
+    behind2 = _first(inlined(lambda p, i, key: before(p, key, read2(p, i))))
+
+    def cut(p: Any, wanted: Any) -> Any:
+        """Return how many keys of each range are in front, with one more if it completes a pair."""
+        n, m = count1(p), count2(p)
+        least, most = max(0, wanted - m), min(wanted, n)
+        while least < most:  # as in a merge
+            half = (least + most) // 2
+            if before(p, read2(p, wanted - half - 1), read1(p, half)):
+                most = half
+            else:
+                least = half + 1
+        i, j = least, wanted - least
+        if i == 0 or j == m or before(p, read1(p, i - 1), read2(p, j)):
+            return i, j
+        # The run of this key is cut. In a merge its keys of the first range come first; here they take turns.
+        key = read2(p, j)
+        start1, start2 = from1(p, 0, i, key), from2(p, 0, j, key)
+        run = i - start1 + j - start2
+        if j - start2 > i - start1:
+            return i, j
+        there = behind2(p, j, min(m, start2 + run // 2 + 1), key) - start2
+        second = min(run // 2, there)
+        first = run - second
+        return start1 + first, start2 + second + (1 if first == second + 1 and second < there else 0)
+
+    return outlined(cut)
+
+
+def sets(kit: Kit) -> Phases:
+    """Find a set of two sorted ranges, each part of which goes through its own keys as through a merge."""
+    read1, before = kit.read("d_in_keys1"), kit.predicate("op")
+    read2 = kit.read("d_in_keys2", "d_in_keys1")
+    (_, store_count), (_, store), cut = kit.column(0), kit.column(1), _cutter(kit)
+    has_pairs, has_first, has_second = {
+        "set_union": (True, True, True),
+        "set_intersection": (True, False, False),
+        "set_difference": (False, True, False),
+        "set_symmetric_difference": (False, True, True),
+    }[kit.spec.algorithm]
+    read_item1 = read_item2 = inlined(lambda p, i: 0)
+    store_item = inlined(lambda p, i, item: None)
+    if "d_in_items1" in kit.arguments:
+        read_item1, (_, store_item) = kit.read("d_in_items1"), kit.column(2)
+        read_item2 = kit.read("d_in_items2", "d_in_items1") if has_second else read_item2
+
+    def stage(p: Any) -> None:
+        first = place = begin(p) + number(p)
+        (i, j), (n, m) = cut(p, begin(p)), cut(p, end(p))
+        while i < n or j < m:
+            is_first = j == m or (i < n and not before(p, read2(p, j), read1(p, i)))
+            is_second = i == n or (j < m and not before(p, read1(p, i), read2(p, j)))
+            if is_first and (has_pairs if is_second else has_first):
+                store(p, place, read1(p, i))
+                store_item(p, place, read_item1(p, i))
+                place += 1
+            elif has_second and not is_first:
+                store(p, place, read2(p, j))
+                store_item(p, place, read_item2(p, j))
+                place += 1
+            i += 1 if is_first else 0
+            j += 1 if is_second else 0
+        store_count(p, _WORDS * number(p), place - first)
+
+    outs = [each for each in ("d_out_keys", "d_out_items") if each in kit.arguments]
+    return _compacted(kit, stage, "d_out_num_selected", outs)

@@ -90,6 +90,7 @@ _SEGMENTED_SCAN = PhaseSpec("algorithms:segmented_scan", part=("total",), number
 _COLUMN_SCAN = PhaseSpec("columns:scan", item=("total",), numbers=2)
 _MERGES = PhaseSpec("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
 _COMPACTION = PhaseSpec("compactions:runs", "p1p", ("words",))
+_SETS = PhaseSpec("compactions:sets", "p1p", ("words",), ("d_in_keys1", "d_in_items1"), numbers=2)
 _SEARCH = PhaseSpec("algorithms:search", numbers=1)
 _NUMPYS = PhaseSpec("algorithms:gather", numbers=2)
 
@@ -122,6 +123,10 @@ PHASE_SPECS = {
     "histogram_even": PhaseSpec("algorithms:histogram", "p1", ("bins",), numbers=5),
     "merge": PhaseSpec("sorts:merge", numbers=2),
     "merge_sort": _MERGES,
+    "set_union": _SETS,
+    "set_intersection": _SETS,
+    "set_difference": _SETS,
+    "set_symmetric_difference": _SETS,
     "segmented_sort": PhaseSpec("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
     "segmented_top_k": _NUMPYS,
@@ -152,7 +157,7 @@ def is_listed(spec: Specialisation) -> bool:
 def phase_spec_of(spec: Specialisation) -> PhaseSpec:
     """Return the plan of a specialisation's algorithm, without columns of arguments that it has not."""
     execution = _NUMPYS if is_numpys(spec) else PHASE_SPECS[spec.algorithm]
-    absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
+    absent = {"d_in_items", "d_in_items1", "d_in_values"} - {each.name for each in spec.arguments}
     execution = execution._replace(item=tuple(name for name in execution.item if name not in absent))
     if is_listed(spec) and not is_numpys(spec):
         execution = execution._replace(phases="p" + execution.phases, check=("check",))
@@ -210,7 +215,7 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
     elif spec.algorithm in ("reduce_by_index", "histogram_range"):
         n, bins = problem.num_items, problem.num_bins
         numbers, least = (bins,), max(_LEAST, 4 * bins)
-    elif spec.algorithm == "merge":
+    elif spec.algorithm == "merge" or spec.algorithm.startswith("set_"):
         *numbers, n = problem
     elif "column" in spec.algorithm:
         length, inner, n, items = problem

@@ -2,8 +2,6 @@
 
 An item that occurs m times in one and n times in the other is max(m, n) times in the union, min(m, n) times
 in the intersection, max(m - n, 0) times in the difference, and abs(m - n) times in the symmetric difference.
-Which of several equal items those are follows from one thing: whether as many as the other has are in front
-of an item.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
+from .. import sets, structs
 from ..find import find_if
 from ..iterators import (
     ConstantIterator,
@@ -22,22 +20,21 @@ from ..iterators import (
     TransformOutputIterator,
     ZipIterator,
 )
-from ..merges import merge
 from ..operators import Op
 from ..search import lower_bound
 from . import operators
 from .axes import INT64, constant
 from .calls import Operand, Work
 from .described import described
-from .items import Counted, selected, size_of
+from .items import Counted, size_of
 from .rows import promoted
 from .values import cast
 
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-def _operands(work: Work, a: Operand, b: Operand, less: Op | None) -> tuple[Any, Any, Any]:
-    """Return the items of both as arrays of one dtype, and the comparison."""
+def _operands(a: Operand, b: Operand, less: Op | None) -> tuple[list[Any], Any]:
+    """Return the items of both in one dtype, and the comparison."""
     for name, each in (("a", a), ("b", b)):
         if each.ndim != 1:
             raise ValueError(f"{name}: expected one dimension, got {each.ndim}")
@@ -51,8 +48,8 @@ def _operands(work: Work, a: Operand, b: Operand, less: Op | None) -> tuple[Any,
         dtype = a.dtype
     else:
         dtype = promoted(a=a, b=b)
-    items = (work.kept(cast(each.items, dtype), each.size) for each in (a, b))
-    return *items, operators.less_of(dtype) if less is None else less
+    items = [cast(each.items, dtype) for each in (a, b)]
+    return items, operators.less_of(dtype) if less is None else less
 
 
 def _place(s: Any) -> Any:
@@ -94,35 +91,16 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
     return TransformIterator(each, _is_beyond(less), _BOOL)
 
 
-def _second_not(s: Any) -> Any:
-    return not s[1]
-
-
-def _kept(work: Work, items: Any, flags: Any, size: int, length: Any, holds: Any) -> Any:
-    wanted = size_of(length)
-    pairs = ZipIterator(items, flags)
-    out, count = selected(work, pairs, size, operators.first, items.dtype, holds, wanted)
+def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, room: int) -> Any:
+    """Return a set that a factory's algorithm finds, which has no more items than there is room for."""
+    (first, second), less = _operands(a, b, less)
+    wanted = size_of(size)
+    out = work.empty((room if wanted is None else max(room, wanted),), first.dtype)
+    count = work.empty((), INT64)
+    algorithm = make(first, None, second, None, out.items, None, count.items, less)
+    work.run(algorithm, first, None, a.size, second, None, b.size, out.items, None, count.items)
     found = work.cut([out], count, wanted)
     return found[0] if wanted is None else Counted(*found)
-
-
-def _of_first(work: Work, a: Operand, b: Operand, less: Any, size: Any, holds: Any) -> Any:
-    first, second, less = _operands(work, a, b, less)
-    flags = _beyond(work, first, a.size, second, b.size, less)
-    return _kept(work, first, flags, a.size, size, holds)
-
-
-def _of_both(work: Work, a: Operand, b: Operand, less: Any, size: Any, is_union: bool) -> Any:
-    first, second, less = _operands(work, a, b, less)
-    number = a.size + b.size
-    one: Any = ConstantIterator(np.bool_(True))
-    if not is_union:
-        one = _beyond(work, first, a.size, second, b.size, less)
-    other = _beyond(work, second, b.size, first, a.size, less)
-    items, flags = work.temporary(number, first.dtype), work.temporary(number, _BOOL)
-    merging = merge(first, one, second, other, items, flags, less)
-    work.run(merging, first, one, a.size, second, other, b.size, items, flags)
-    return _kept(work, items, flags, number, size, operators.second)
 
 
 @described("a", "b", a="multiset", b="multiset", size="length")
@@ -136,7 +114,7 @@ def set_union(
     >>> arrays.set_union(np.array([1, 2, 2]), np.array([2, 3, 3]))
     array([1, 2, 2, 3, 3])
     """
-    return _of_both(work, a, b, less, size, True)
+    return _set(work, a, b, less, size, sets.set_union, a.size + b.size)
 
 
 @described("a", "b", a="multiset", b="multiset", size="length")
@@ -150,7 +128,7 @@ def set_intersection(
     >>> arrays.set_intersection(np.array([1, 2, 2]), np.array([2, 2, 2, 3]))
     array([2, 2])
     """
-    return _of_first(work, a, b, less, size, _second_not)
+    return _set(work, a, b, less, size, sets.set_intersection, min(a.size, b.size))
 
 
 @described("a", "b", a="multiset", b="multiset", size="length")
@@ -164,7 +142,7 @@ def set_difference(
     >>> arrays.set_difference(np.array([1, 2, 2]), np.array([2, 3]))
     array([1, 2])
     """
-    return _of_first(work, a, b, less, size, operators.second)
+    return _set(work, a, b, less, size, sets.set_difference, a.size)
 
 
 @described("a", "b", a="multiset", b="multiset", size="length")
@@ -178,7 +156,7 @@ def set_symmetric_difference(
     >>> arrays.set_symmetric_difference(np.array([1, 2, 2]), np.array([2, 3]))
     array([1, 2, 3])
     """
-    return _of_both(work, a, b, less, size, False)
+    return _set(work, a, b, less, size, sets.set_symmetric_difference, a.size + b.size)
 
 
 def _is_nowhere(place: Any) -> bool:
@@ -196,7 +174,8 @@ def includes(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: A
     >>> bool(arrays.includes(np.array([1, 2, 2, 3]), np.array([2, 2])))
     True
     """
-    first, second, less = _operands(work, a, b, less)
+    items, less = _operands(a, b, less)
+    first, second = (work.kept(*each) for each in zip(items, (a.size, b.size), strict=True))
     flags = _beyond(work, second, b.size, first, a.size, less)
     out = work.empty((), _BOOL)
     written = TransformOutputIterator(out.items, _is_nowhere, INT64)

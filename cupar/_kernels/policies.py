@@ -159,6 +159,27 @@ MERGE_SORT: PolicyTable[TilePolicy] = PolicyTable(
 MERGE: PolicyTable[TilePolicy] = PolicyTable()
 
 
+class SetsPolicy(NamedTuple):
+    """Of sets of two ranges, as in ``sets/sets.cuh``."""
+
+    threads: int
+    items: int  # of each thread's part of a tile
+    slots: int  # for tiles in shared memory
+
+
+# By bytes of a key, and of an item that goes with it if there is one.
+SETS = PolicyTable(
+    MeasuredPolicies(
+        *(
+            "H200",
+            "2026-11-26",
+            "2^26 int32, half in each range, without and with int32 items; 11 and 6 policies",
+        ),
+        {(90, 4): SetsPolicy(128, 23, 2), (90, 4, 4): SetsPolicy(128, 15, 2)},
+    )
+)
+
+
 # By bytes of a key and of a value, for the kernels of a digit.
 RADIX_SORT: PolicyTable[TilePolicy] = PolicyTable()
 

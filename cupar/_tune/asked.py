@@ -19,6 +19,7 @@ from .. import (
     scan,
     search,
     segmented,
+    sets,
     sort,
     structs,
     transform,
@@ -70,6 +71,16 @@ def _histogram(t: Types) -> tuple[Any, ...]:
     return t[0], _item(t) or np.int32, 65, *bounds, 1
 
 
+def _of_both(t: Types, op: Any, _: Any) -> tuple[Any, ...]:
+    """Return the arguments of a set that takes from both ranges."""
+    return *(t[0], _item(t)) * 3, _OFFSET, op
+
+
+def _of_first(t: Types, op: Any, _: Any) -> tuple[Any, ...]:
+    """Return the arguments of a set whose items come from the first range."""
+    return t[0], _item(t), t[0], None, t[0], _item(t), _OFFSET, op
+
+
 _IN_OUT, _KEYS, _ITEMS = ("input", "output"), ("keys", "items"), ("items",)
 _BOTH = ("first input", "second input", "output")
 _UP = sort.SortOrder.ASCENDING
@@ -107,6 +118,10 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
             columns.column_reduce, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS
         ),
         NamedAlgorithm(merges.merge, lambda t, op, _: (t[0], _item(t)) * 3 + (op,), _KEYS, OpKind.LESS),
+        NamedAlgorithm(sets.set_union, _of_both, _KEYS, OpKind.LESS),
+        NamedAlgorithm(sets.set_intersection, _of_first, _KEYS, OpKind.LESS),
+        NamedAlgorithm(sets.set_difference, _of_first, _KEYS, OpKind.LESS),
+        NamedAlgorithm(sets.set_symmetric_difference, _of_both, _KEYS, OpKind.LESS),
         NamedAlgorithm(sort.radix_sort, lambda t, *_: (t[0], t[0], _item(t), _item(t), _UP), _KEYS),
         NamedAlgorithm(sort.merge_sort, lambda t, op, _: (t[0], _item(t)) * 2 + (op,), _KEYS, OpKind.LESS),
         NamedAlgorithm(transform.unary_transform, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.NEGATE),

@@ -102,7 +102,7 @@ def workloads(spec: Specialisation, items: int | None, segment_size: int | None,
     make = _MAKERS.get(spec.algorithm)
     if make is None:
         raise UnsuitableError(f"{spec.algorithm} is not measured yet")
-    size = items or (SORTED if spec.algorithm in (*_SEARCHES, "merge") else LARGE)
+    size = items or (SORTED if spec.algorithm in (*_SEARCHES, *_OF_RANGES) else LARGE)
     has_lengths = spec.algorithm.startswith("segmented") or spec.algorithm in _OF_COLUMNS
     lengths = [segment_size] if segment_size or not has_lengths else [*SEGMENTS]
     found = []
@@ -283,8 +283,9 @@ def _merging(spec: Specialisation, n: int, length: int | None) -> Workload:
             make = partial(_sorted, each.dtype, kind in _DOWN) if "keys" in name else each.make
             arrays[name] = Content(each.dtype, counts[name[-1]], make, whole="keys" in name)
     others: dict[str, Any] = {f"num_items{which}": count for which, count in counts.items()}
-    if "d_in_items1" not in arrays:
-        others |= dict.fromkeys(("d_in_items1", "d_in_items2", "d_out_items"))
+    others |= {name: None for name in ("d_in_items1", "d_in_items2", "d_out_items") if name not in arrays}
+    if "d_out_num_selected" in arrays:  # of sets
+        arrays["d_out_num_selected"] = Content(arrays["d_out_num_selected"].dtype, 1)
     return Workload(_text(n), arrays, others)
 
 
@@ -350,6 +351,7 @@ def _samples(dtype: np.dtype[Any], count: int) -> Array:
 
 
 _SEARCHES = ("lower_bound", "upper_bound")
+_OF_RANGES = ("merge", "set_union", "set_intersection", "set_difference", "set_symmetric_difference")
 _OF_COLUMNS = ("inclusive_column_scan", "exclusive_column_scan", "column_reduce")
 _ACCUMULATING = ("inclusive_scan", "exclusive_scan", "reduce_into")
 _TRANSFORMS = ("unary_transform", "binary_transform")
@@ -364,7 +366,7 @@ _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     **dict.fromkeys(_SEARCHES, _searching),
     **dict.fromkeys(_OF_COLUMNS, _of_columns),
     "find_if": _finding,
-    "merge": _merging,
+    **dict.fromkeys(_OF_RANGES, _merging),
     "histogram_even": _counting,
     "reduce_by_index": _indexed,
 }

@@ -189,6 +189,44 @@ def merges(dtype, n):
         assert np.array_equal(d_places.get(), order), (dtype, n, m)
 
 
+def in_set(kind, one, other):
+    """Return which items of two arrays a set of both has, in order; the second's come behind the first's."""
+    places = []
+    for key in np.unique(np.concatenate([one, other])):
+        a, b = np.flatnonzero(one == key), len(one) + np.flatnonzero(other == key)
+        m, n = len(a), len(b)
+        places += {
+            "union": [a, b[m:]],
+            "intersection": [a[:n]],
+            "difference": [a[n:]],
+            "symmetric_difference": [a[n:], b[m:]],
+        }[kind]
+    return np.concatenate(places) if places else np.zeros(0, int)
+
+
+def sets(dtype, n):
+    """Of ranges of any lengths, of which one begins anywhere, with and without items beside their keys."""
+    for m, top in ((0, 9), (n // 3, 3), (n // 2, 100), (n, 9)):
+        keys = np.random.default_rng(n).integers(0, top, n).astype(dtype)
+        host = [np.sort(each) for each in np.split(keys, [m])]
+        d_keys = [cp.asarray(np.append(host[0][:1], host[0]))[min(m, 1) :], cp.asarray(host[1])]
+        places = [cp.arange(m), cp.arange(m, n)]
+        for kind in ("union", "intersection", "difference", "symmetric_difference"):
+            wanted = in_set(kind, *host)
+            d_out, d_places, d_count = cp.zeros(n, dtype), cp.zeros(n, "i8"), cp.zeros(1, "i8")
+            second = places[1] if kind in ("union", "symmetric_difference") else None
+            for items in ((places[0], second, d_places), (None, None, None)):
+                ranges = d_keys[0], items[0], m, d_keys[1], items[1], n - m
+                outputs = d_out, items[2], d_count
+                found = getattr(cupar, f"set_{kind}")(*ranges[:2], *ranges[3:5], *outputs, less)
+                storage = cp.empty(found(None, *ranges, *outputs), "u1")
+                found(storage, *ranges, *outputs)
+                assert d_count.get()[0] == len(wanted), (kind, dtype, n, m)
+                count = len(wanted)
+                assert np.array_equal(d_out.get()[:count], np.concatenate(host)[wanted]), (kind, dtype, n, m)
+            assert np.array_equal(d_places.get()[:count], wanted), (kind, dtype, n, m)
+
+
 def reductions_in_order(dtype, n):
     """Of all, of segments of any lengths, and of rows."""
     d_in, d_one, h_init = random(dtype, n), cp.zeros(1, dtype), np.ones(1, dtype)
@@ -463,6 +501,7 @@ CHECKED = (
     sorts,
     searches_for_the_first,
     merges,
+    sets,
     reductions_in_order,
     indexed,
     tuples,

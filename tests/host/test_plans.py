@@ -23,6 +23,7 @@ from cupar._kernels import (
     segmented_reduce,
     segmented_scan,
     segmented_sort,
+    sets,
     top_k,
     transform,
 )
@@ -76,6 +77,7 @@ FAMILIES = {
         dict(threads=256, items=17, key_size=4, item_size=8),
     ),
     "ranges that are merged": (merge.MERGE, dict(threads=512, tile=7680)),
+    "ranges that are made a set": (sets.SETS, dict(threads=256, tile=4095, shared=41_056)),
     "search": (
         search.SEARCH,
         dict(

@@ -339,6 +339,15 @@ MAKE = {
         cupar.OpKind.GREATER,
         cc=CC,
     ),
+    "union of keys": lambda: cupar.set_union(
+        "i4", None, "i4", None, "i4", None, "i8", lambda a, b: a % 7 < b % 7, cc=CC
+    ),
+    "difference of iterators": lambda: cupar.set_difference(
+        *(cupar.CountingIterator(np.int16(0)), cupar.ReverseIterator(PEAK), "i2", None),
+        *("i4", cupar.ReverseIterator(PEAK), "u4"),
+        cupar.OpKind.GREATER,
+        cc=CC,
+    ),
     "radix sort of keys": lambda: cupar.radix_sort("f2", "f2", None, None, cupar.SortOrder.DESCENDING, cc=CC),
     "radix sort of structs": lambda: cupar.radix_sort("?", "?", PEAK, PEAK, UP, cc=CC),
     "segmented sort": lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "u4", UP, cc=CC),

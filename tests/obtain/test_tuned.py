@@ -296,6 +296,8 @@ def specs():
         asked_of(cupar.unary_transform, "i2", "i2", cupar.OpKind.NEGATE),
         asked_of(cupar.merge_sort, "f8", "i4", "f8", "i4", less),
         asked_of(cupar.merge, "f4", "i8", "f4", "i8", "f4", "i8"),
+        asked_of(cupar.set_union, "f4", "i8", "f4", "i8", "f4", "i8", "i8"),
+        asked_of(cupar.set_intersection, "u1", None, "u1", None, "u1", None, "i8"),
         asked_of(cupar.inclusive_column_scan, "f8", "f8", plus),
         asked_of(cupar.column_reduce, "f4", "f4", plus, 0),
         asked_of(cupar.inclusive_scan, TUPLE, TUPLE, lambda a, b: b),

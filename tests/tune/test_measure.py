@@ -43,6 +43,8 @@ WORDS = [
     ("find_if", "float32"),
     ("merge", "int32"),
     ("merge", "float32", "int64"),
+    ("set_union", "int32"),
+    ("set_difference", "float32", "int64"),
     ("inclusive_column_scan", "float32"),
     ("column_reduce", "int16", "int64"),
 ]

@@ -166,6 +166,18 @@ def merges():
     compare("merge of keys", alone, *[(keys, None, n, more_keys, None, m, out_keys, None) for n, m in sizes])
 
 
+def sets():
+    keys, items, more_keys, more_items = (view(k, 2**31, "i4") for k in range(4))
+    out_keys, out_items, count = (view(k, 2**32, "i4") for k in (4, 5, 6))
+    sizes = [(0, 0), (0, 5), (5, 0), (5000, 20_000), (2**31, 2**31)]
+    pairs = cupar.set_union("i4", "i4", "i4", "i4", "i4", "i4", "i4")
+    given = [(keys, items, n, more_keys, more_items, m, out_keys, out_items, count) for n, m in sizes]
+    compare("set_union", pairs, *given)
+    alone = cupar.set_difference("i4", None, "i4", None, "i4", None, "i4")
+    given = [(keys, None, n, more_keys, None, m, out_keys, None, count) for n, m in sizes]
+    compare("set_difference of keys", alone, *given)
+
+
 def radix_sorts():
     keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
     order = cupar.SortOrder.ASCENDING

@@ -34,5 +34,7 @@ for _kind in ("inclusive", "exclusive"):
     ALGORITHMS[f"{_kind}_scan_by_key"] = functools.partial(cases.scan_by_key, _kind)
     ALGORITHMS[f"{_kind}_column_scan"] = functools.partial(columns.column_scan, _kind)
     ALGORITHMS[f"{_kind}_segmented_scan"] = functools.partial(sorts.segmented_scan, _kind)
+for _name in ("union", "intersection", "difference", "symmetric_difference"):
+    ALGORITHMS[f"set_{_name}"] = functools.partial(sorts.sets, _name)
 for _name in ("lower_bound", "upper_bound"):
     ALGORITHMS[_name] = functools.partial(selections.search, _name)

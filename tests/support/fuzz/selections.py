@@ -230,6 +230,11 @@ def _sorted(before, items):
 
 def places_of(before, items):
     """Return where items go in a stable order."""
+    return np.argsort(ranks_of(before, items), kind="stable")
+
+
+def ranks_of(before, items):
+    """Return how many different items go before each."""
     texts = [item.tobytes() for item in items]
     known = dict(zip(texts, opened(items), strict=True))
 
@@ -240,4 +245,4 @@ def places_of(before, items):
     for text in sorted(known, key=functools.cmp_to_key(compared)):
         rank += last is not None and compared(last, text) != 0
         ranks[text], last = rank, text
-    return np.argsort([ranks[text] for text in texts], kind="stable") if texts else np.zeros(0, int)
+    return np.array([ranks[text] for text in texts], int)

@@ -15,7 +15,7 @@ from .cases import (
 )
 from .numbers import closed
 from .operators import order
-from .selections import places_of
+from .selections import places_of, ranks_of
 from .sources import Sink, Source
 
 
@@ -81,6 +81,58 @@ def merge(rng):
     call = f"{first}, {x}, n, {second}, {y}, n, out_keys, {out}"
     operators = [before, *(each for source in [*sources, *items] for each in source.operators)]
     return Case("merge", arguments, call, make, operators, most=35_000)
+
+
+def sets(kind, rng):
+    dtype = any_dtype(rng)
+    before, style = order(rng, dtype)
+    sources = [Source(rng, name, dtype, style, only=Source.GIVEN) for name in ("keys", "more_keys")]
+    item, is_both = any_dtype(rng), kind in ("union", "symmetric_difference")
+    items = [Source(rng, name, item) for name in ("x", "y")[: 1 + is_both]] if rng.random() < 0.5 else []
+
+    def make(rng, n):
+        arrays, found, others = {}, [], []
+        for source in sources:
+            keys = data.values(rng, n, dtype, style if n < 5000 else "few")
+            more, read = source.make(rng, n, keys[places_of(before, keys)])
+            arrays |= more
+            found.append(read)
+        for source in items:
+            more, read = source.make(rng, n)
+            arrays |= more
+            others.append(read)
+        arrays["out_keys"] = data.values(rng, 2 * n, dtype, "few")
+        arrays["count"] = np.zeros(1, "i8")
+        if items:
+            arrays["out"] = data.values(rng, 2 * n, item, "few")
+        expected, keys = copied(arrays), np.concatenate(found)
+        places = kept(kind, ranks_of(before, keys), n)
+        expected["count"][0] = len(places)
+        expected["out_keys"][: len(places)] = keys[places]
+        if items:
+            expected["out"][: len(places)] = np.concatenate(others)[places]
+        return arrays, expected
+
+    (first, second), out = [each.text for each in sources], "out" if items else "None"
+    x, y, *_ = *(each.text for each in items), "None", "None"
+    arguments = f"{first}, {x}, {second}, {y}, out_keys, {out}, count, {before.name}"
+    call = f"{first}, {x}, n, {second}, {y}, n, out_keys, {out}, count"
+    operators = [before, *(each for source in [*sources, *items] for each in source.operators)]
+    return Case(f"set_{kind}", arguments, call, make, operators, most=35_000)
+
+
+def kept(kind, ranks, n):
+    """Return which keys of two sorted ranges of n a set has, in order, by their ranks: which are equal."""
+    one, other = ranks[:n], ranks[n:]
+    size = max(ranks, default=0) + 1
+    in_pairs = []
+    for own, others in ((one, other), (other, one)):
+        place_in_run = np.arange(len(own)) - np.searchsorted(own, own)
+        in_pairs.append(place_in_run < np.bincount(others, minlength=size)[own])
+    of_first = {"union": in_pairs[0] | True, "intersection": in_pairs[0]}.get(kind, ~in_pairs[0])
+    of_second = ~in_pairs[1] if kind in ("union", "symmetric_difference") else in_pairs[1] & False
+    places = np.flatnonzero(np.concatenate([of_first, of_second]))
+    return places[np.argsort(ranks[places], kind="stable")]
 
 
 def _rank(item, descends):

@@ -70,13 +70,22 @@ struct column {
     }
   }
 
+  // Whether a bulk copy brings all of a tile.
+  __device__ __forceinline__ bool is_whole(i64 first, int count) const {
+    if constexpr (is_bulk) {
+      const span all = span_of(first, count);
+      return all.begin >= all.from && all.to >= all.end;
+    }
+    return false;
+  }
+
   // Brings what bulk copies do not, which all threads do; returns whether that is anything.
   __device__ __forceinline__ bool complete(char* buffer, i64 first, int count) const {
     if constexpr (is_bulk) {
-      const span all = span_of(first, count);
-      if (all.begin >= all.from && all.to >= all.end) {
+      if (is_whole(first, count)) {
         return false;
       }
+      const span all = span_of(first, count);
       copy_bytes(buffer, first, all.begin, all.from);
       copy_bytes(buffer, first, all.to, all.end);
       publish_to_bulk();

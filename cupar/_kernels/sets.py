@@ -1,0 +1,138 @@
+"""Plans of sets: one block of a single tile; or where tiles are cut, and a grid that stays and takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from . import policies
+from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, aligned, u64
+from .merge import MergeProblem
+from .tiles import check_size
+from .tuning import Tunable, operator_class, types
+
+if TYPE_CHECKING:
+    from .._ir.nodes import Argument
+    from .._ir.specialisation import Specialisation
+
+OPERATIONS = ("set_union", "set_intersection", "set_difference", "set_symmetric_difference")
+
+_CUT_THREADS = 64  # of the blocks that find where tiles are cut: few, as each waits for memory
+_TICKET_BYTES = 128  # before the states of tiles
+_TILE_BYTES = 12 << 10  # of keys and items, about
+_MOST_ITEMS = 23  # of a thread, unless it is tuned
+_MOST_SHARED = 96 << 10  # bytes of a block that is tried
+_NAMES = ("block", "grid")
+_BLOCK, _GRID = range(2)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    names = {each.name for each in spec.arguments}
+    keys1, keys2, op = Value("d_in_keys1"), Value("d_in_keys2"), Value("op")
+    items1, items2, items_out = (
+        Value(name) if name in names else u64(0) for name in ("d_in_items1", "d_in_items2", "d_out_items")
+    )
+    count1, count2 = u64("count1"), u64("count2")
+
+    def tiles(grid: int | str, storage: Parameter, cuts: Parameter) -> Launch:
+        first, second = (keys1, items1, count1), (keys2, items2, count2)
+        outputs = Value("d_out_keys"), items_out, Value("d_out_num_selected")
+        return Launch("cupar_sets", grid, "threads", (*first, *second, *outputs, storage, cuts, op), "shared")
+
+    cut = Launch(
+        "cupar_sets_cut",
+        "cut_grid",
+        _CUT_THREADS,
+        (keys1, count1, keys2, count2, u64("tiles"), Storage(), Storage("cuts"), op),
+    )
+    return {
+        "block": Shape(("count1", "count2"), (tiles(1, u64(0), u64(0)),)),
+        "grid": Shape(
+            ("count1", "count2", "tiles", "cuts", "cut_grid", "grid"),
+            (cut, tiles("grid", Storage(), Storage("cuts"))),
+        ),
+    }
+
+
+def _planner(given: Properties) -> tuple[Plan, tuple[int, int]]:
+    resident = max(1, given.occupancy("cupar_sets", given["threads"], given["shared"]))
+    return _plan, (given["tile"], resident * given["sms"])
+
+
+def _plan(facts: tuple[int, int], problem: MergeProblem, emit: Emit) -> int:
+    tile, blocks = facts
+    count1, count2, n = problem
+    if n <= tile:
+        emit(_BLOCK, (count1, count2))
+        return 0
+    tiles = -(-n // tile)
+    cuts = aligned(_TICKET_BYTES + 8 * (tiles + 1))
+    emit(_GRID, (count1, count2, tiles, cuts, -(-(tiles + 1) // _CUT_THREADS), min(tiles, blocks)))
+    return cuts + 16 * (tiles + 1)
+
+
+def _columns(spec: Specialisation) -> list[Argument]:
+    """Return the keys, and the items that go with them if there are any."""
+    return [each for each in spec.arguments if each.name in ("d_in_keys1", "d_in_items1")]
+
+
+def _sizes(spec: Specialisation) -> tuple[int, ...]:
+    return tuple(each.value.itemsize for each in _columns(spec))
+
+
+def _default(spec: Specialisation) -> policies.SetsPolicy:
+    sizes = _sizes(spec)
+    found = policies.SETS.find(spec.cc, *sizes)
+    if found is not None:
+        return found
+    threads, room = 128, _TILE_BYTES // sum(sizes)  # items of a tile
+    while threads > 32 and threads * 5 > room:
+        threads //= 2
+    return policies.SetsPolicy(threads, max(1, min(_MOST_ITEMS, room // threads)), 2)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    items = {*range(1, 33, 2), 16, 22, 24, 28, _default(spec).items}
+    return {"threads": (32, 64, 128, 256, 512), "items": tuple(sorted(items)), "slots": (2, 3)}
+
+
+def _fits(spec: Specialisation, policy: policies.SetsPolicy) -> bool:
+    sizes, items = _sizes(spec), policy.threads * policy.items
+    nbytes = policy.slots * items * sum(sizes) + 4 * items  # tiles, and places of two
+    return items < 1 << 15 and nbytes <= _MOST_SHARED
+
+
+_TUNABLE = Tunable(
+    "sets",
+    policies.SetsPolicy,
+    _default,
+    lambda spec: {
+        "algorithm": spec.algorithm,
+        **types(spec),
+        "operator": operator_class(spec.operators[0][1]),
+    },
+    _space,
+    _fits,
+)
+
+
+def _traits(spec: Specialisation) -> str:
+    check_size(spec, _columns(spec), sum(_sizes(spec)))
+    policy, names = _TUNABLE.given(spec), {each.name for each in spec.arguments}
+    code = [
+        f"static constexpr auto operation = cupar::{spec.algorithm};",
+        f"static constexpr int threads = {policy.threads}, items = {policy.items}, slots = {policy.slots};",
+    ]
+    if "d_in_items1" not in names:
+        code.append("using d_in_items1_v = void;")
+    code += [
+        f"using {name}_t = void;"
+        for name in ("d_in_items1", "d_in_items2", "d_out_items")
+        if name not in names
+    ]
+    return "\n".join(code)
+
+
+SETS = Family(
+    "sets/sets.cuh", ("threads", "tile", "shared"), _NAMES, _shapes, _planner, _traits, tunable=_TUNABLE
+)
