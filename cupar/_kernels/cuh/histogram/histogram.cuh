@@ -146,13 +146,18 @@ struct histogram_kernels {
     unsigned bins;
 
     __device__ __forceinline__ unsigned operator()(sample_t sample) const {
-      const auto x     = static_cast<level_t>(sample);
-      const level_t* p = first;
+      const auto x = static_cast<level_t>(sample);
+      unsigned at  = 0;  // bytes
 #pragma unroll
       for (int step = 1 << (steps - 1); step > 0; step /= 2) {
-        p += p[(step - 1) * copies] <= x ? step * copies : 0;
+        const auto* const next =
+            reinterpret_cast<const level_t*>(reinterpret_cast<const char*>(first) + at) + (step - 1) * copies;
+        if (*next <= x) {
+          at += step * copies * static_cast<unsigned>(sizeof(level_t));
+        }
+        asm("" : "+r"(at));  // or the compiler adds up all steps for each address
       }
-      return bin_behind(static_cast<unsigned>(p - first) / copies, bins);
+      return bin_behind(at / (copies * static_cast<unsigned>(sizeof(level_t))), bins);
     }
   };
 
