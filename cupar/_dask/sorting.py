@@ -137,11 +137,17 @@ def _by_ranks(
     sizes = [tasks.add("size", (i,), len, each) for i, each in enumerate(blocks)]
     met = tasks.add("met", (), workers.met, sizes)
     shards, shares = _shares(len(blocks), ranks), _shares(number, ranks)
-    results: dict[Any, Any] = {}
-    for rank, (shard, share) in enumerate(zip(shards, shares, strict=True)):
+    parts = []
+    for rank, shard in enumerate(shards):
         given = [blocks[i] for i in shard], met, rank, shards, shares, less, descending, timeout
-        parts = tasks.add("rank", (rank,), pieces.sorted_by_ranks, *given)
-        results |= {(j,): (steps.pick, parts, i) for i, j in enumerate(share)}
+        parts.append(tasks.add("rank", (rank,), pieces.sorted_by_ranks, *given))
+    # All ranks are needed for each block: dask leaves out tasks that are not.
+    done = tasks.add("done", (), list, [tasks.add("left", (i,), len, each) for i, each in enumerate(parts)])
+    results = {
+        (j,): (pieces.share_of_rank, part, i, done)
+        for part, share in zip(parts, shares, strict=True)
+        for i, j in enumerate(share)
+    }
     ends = [x.size * i // number for i in range(number + 1)] if x.size == x.size else [np.nan] * (number + 1)
     return tasks.array("result", results, (tuple(np.diff(ends).tolist()),), dtype)
 
