@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _PROPERTIES = ("threads", "tile_items", "shared")
-_BLOCK_TILES = 2  # that one block takes
+_BLOCK_TILES = 1  # that one block takes: two take it longer than two blocks, and a kernel before them
 
 
 # --- Policies --------------------------------------------------------------------------------------------
 
 _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
+_MOST_LANE_BYTES = 192  # that a thread has in registers, unless one item has more
 _TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks hide the latency
-_MOST_SHARED = {True: 96 << 10, False: 48 << 10}  # bytes of a block that is tried
+_MOST_SHARED = {True: 113 << 10, False: 48 << 10}  # bytes of a block that is tried
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> CompactPolicy:
@@ -47,6 +48,8 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Co
 def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> CompactPolicy:
     size, each = sizes[0], sum(sizes)
     width = max(1, min(4, _WORD // size)) if _WORD % size == 0 else 1
+    while width > 1 and each * width > _MOST_LANE_BYTES:
+        width //= 2
     room = _TILE_BYTES[is_bulk] // (each * width)
     threads = 256
     while threads > 32 and threads > room:
@@ -71,7 +74,7 @@ def _tunable(
 
     def space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
         return {
-            "threads": (64, 128, 256, 384, 512),
+            "threads": (64, 128, 192, 256, 288, 320, 384, 512),
             "rows": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
             "width": tuple(sorted({1, 2, 4, default(spec).width})),
             "buffers": (3, 4),
@@ -79,9 +82,11 @@ def _tunable(
 
     def fits(spec: Specialisation, found: CompactPolicy) -> bool:
         threads, rows, width, buffers = found
-        items, is_word = threads * rows * width, width == 1 or _WORD % (width * sizes(spec)[0]) == 0
-        nbytes = buffers * items * sum(sizes(spec)) + 2 * 2 * items  # tiles, and places of two tiles
-        return is_word and rows * width <= 32 and items < 1 << 16 and nbytes <= _MOST_SHARED[is_bulk(spec)]
+        each, items = sum(sizes(spec)), threads * rows * width
+        is_word = width == 1 or _WORD % (width * sizes(spec)[0]) == 0
+        is_held = rows * width <= 32 and (rows * width == 1 or rows * width * each <= _MOST_LANE_BYTES)
+        fits_shared = buffers * items * each <= _MOST_SHARED[is_bulk(spec)]
+        return is_word and is_held and items < 1 << 16 and fits_shared
 
     def scope(spec: Specialisation) -> dict[str, str]:
         classes = {name: operator_class(op) for name, op in spec.operators}

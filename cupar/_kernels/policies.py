@@ -241,9 +241,23 @@ class CompactPolicy(NamedTuple):
 # By algorithm, and bytes of an item, and of the one that goes with it, where bulk copies bring tiles.
 COMPACT: PolicyTable[CompactPolicy] = PolicyTable(
     MeasuredPolicies(
-        *("H200", "2026-11-24", "2^28 float32; 18 policies of select, 10 of partition"),
-        {(90, "select", 4): CompactPolicy(256, 6, 4, 3), (90, "partition", 4): CompactPolicy(256, 6, 4, 3)},
-    )
+        *("H200", "2026-11-26", "2^28 items, a hundredth to all of them kept, and 2^14 to 2^24"),
+        {
+            (90, "select", 4): CompactPolicy(256, 8, 4, 3),
+            (90, "partition", 4): CompactPolicy(256, 8, 4, 3),
+            (90, "unique", 4, 4): CompactPolicy(384, 3, 4, 3),
+        },
+    ),
+    MeasuredPolicies(
+        *("H200", "2026-11-26", "2^28 items, half of them kept, or in runs of 4"),
+        {
+            (90, "select", 1): CompactPolicy(256, 8, 4, 3),
+            (90, "select", 2): CompactPolicy(256, 8, 4, 3),
+            (90, "select", 8): CompactPolicy(256, 8, 2, 3),
+            (90, "select", 16): CompactPolicy(256, 8, 1, 3),
+            (90, "unique", 8, 8): CompactPolicy(384, 3, 2, 3),
+        },
+    ),
 )
 
 

@@ -27,11 +27,11 @@ def positive(a):
 
 
 @pytest.mark.parametrize(("family", "counts"), FAMILIES)
-def test_few_tiles_are_one_block_s(family, counts):
+def test_one_tile_is_one_block_s(family, counts):
     plan = planner(family)
-    for n in (0, 1, TILE - 1, TILE, TILE + 1, 2 * TILE):
+    for n in (0, 1, TILE - 1, TILE):
         assert plan(n) == ("block", 0, (n,))
-    assert plan(2 * TILE + 1)[0] == "grid"
+    assert plan(TILE + 1)[0] == "grid"
 
 
 @pytest.mark.parametrize(("family", "counts"), FAMILIES)
@@ -65,6 +65,8 @@ def _sizes():
         (1, 16),
         (16, 1),
         (500, 12),
+        (4, 480),
+        (1, 160),
         (12, 500),
     }
 
@@ -79,9 +81,12 @@ def test_tiles_fit(algorithm, is_bulk):
         assert threads % 32 == 0 and 32 <= threads <= 1024, found
         assert 1 <= lane_items <= 32 and tile < 2**16 and buffers in (3, 4), found
         assert width == 1 or sizes[0] in (1, 2, 4, 8, 16), found
-        shared = buffers * (tile * sum(sizes) + 32 + sizes[0] + 15) + 4 * tile
-        # From compute capability 9.0 on, a block may have 99 kB or more; before that, 64.
-        assert shared < (100_000 if is_bulk else 65_000), (sizes, found)
+        assert lane_items == 1 or lane_items * sum(sizes) <= 192, (sizes, found)  # in registers
+        shared = buffers * (tile * sum(sizes) + 32 + sizes[0] + 15)
+        # On a card that was measured, two blocks fit. From compute capability 9.0 on, a block may have 99 kB
+        # or more; before that, 64.
+        is_measured = is_bulk and policies.COMPACT.find(CC, algorithm, *sizes) is not None
+        assert shared < (116_000 if is_measured else 100_000 if is_bulk else 65_000), (sizes, found)
 
 
 def test_what_decides_which_tiles_there_are(specified):

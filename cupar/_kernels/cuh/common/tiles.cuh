@@ -19,6 +19,8 @@ struct column {
   static constexpr int front    = (before * int{sizeof(T)} + 15) / 16 * 16;
   static constexpr int bytes    = front + tile_items * int{sizeof(T)} + 16;
 
+  using value_type = T;
+
   In in;
   i64 num_items;
 
@@ -50,6 +52,9 @@ struct column {
   __device__ __forceinline__ const T* items(const char* buffer) const {
     return reinterpret_cast<const T*>(buffer + front + shift());
   }
+
+  // Where items that stay are packed: a multiple of 16.
+  __device__ __forceinline__ T* packed(char* buffer) const { return reinterpret_cast<T*>(buffer + front); }
 
   __device__ __forceinline__ unsigned bulk_bytes(i64 first, int count) const {
     if constexpr (is_bulk) {
@@ -129,6 +134,8 @@ struct column {
 
 // No input.
 struct no_column {
+  using value_type = char;
+
   static constexpr bool is_bulk = false;
   static constexpr int bytes    = 0;
 
@@ -136,6 +143,7 @@ struct no_column {
   __device__ __forceinline__ no_column(In, i64) {}
 
   __device__ __forceinline__ const char* items(const char* buffer) const { return buffer; }
+  __device__ __forceinline__ char* packed(char* buffer) const { return buffer; }
   __device__ __forceinline__ unsigned bulk_bytes(i64, int) const { return 0; }
   __device__ __forceinline__ void begin(char*, i64, int, barrier&) const {}
   __device__ __forceinline__ bool complete(char*, i64, int) const { return false; }

@@ -3,10 +3,10 @@
 // Blocks stay, and take one tile after another. A tile comes into one of three or four buffers in shared
 // memory, by bulk copies where there are such and the input is an array. There its items are marked, counted
 // and ranked: each warp reads rows of 32 times `width` items, and the counts of a thread's rows are scanned
-// together, as parts of one word. The tile's counts are published, and the places of the items that go out
-// are listed in the order in which they do, while one warp looks back on the tile before. Then that one,
-// whose list is from the round before, is written: so the look-back of a tile has had a round to be answered
-// in, and the copy of another tile is under way.
+// together, as parts of one word. The tile's counts are published, and the items that go out are packed where
+// the tile lay, part by part, from the registers of the threads that marked them, while one warp looks back
+// on the tile before. Then that one, which was packed in the round before, is written, in words of 16 bytes:
+// so the look-back of a tile has had a round to be answered in, and the copy of another tile is under way.
 //
 // A block that waits for another's count must not keep that one from running. Where there are more tiles than
 // blocks, they are handed out by a counter, and only blocks that run have any. Else each block has its own
@@ -34,22 +34,21 @@ struct compaction {
   static constexpr int width   = Traits::width;
   static constexpr int buffers = Traits::buffers;
 
-  static constexpr int row_items  = 32 * width;              // of a warp
-  static constexpr int row_bytes  = width * sizeof(item_t);  // of a thread
+  static constexpr int row_items  = 32 * width;  // of a warp
   static constexpr int lane_items = rows * width;
   static constexpr int tile_items = threads * lane_items;
 
   static_assert(threads % 32 == 0 && lane_items <= 32 && tile_items < 65536 &&
                 (buffers == 3 || buffers == 4));
 
-  using place_t = unsigned short;  // of an item in its tile
+  // Blocks that a multiprocessor is to run at once: before bulk copies, ptxas spills unless it is told.
+  static constexpr int resident = target >= 90 ? 0 : 1;
 
   static constexpr int ticket_words =
       16;  // the counter of tiles has a separate line of 128 bytes, before their states
 
   template <class First, class Second>
-  static constexpr int memory_bytes =
-      buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
+  static constexpr int memory_bytes = buffers * (First::bytes + Second::bytes);
 
   // Ranks of items that are marked, among those of their warp.
   struct warp_ranks {
@@ -94,23 +93,30 @@ struct compaction {
     }
   };
 
-  // Whether a thread's items in a row are loaded as one word, which they must begin at a multiple of.
-  static constexpr bool is_word = row_bytes == 4 || row_bytes == 8 || row_bytes == 16;
-
-  // Loads a thread's items, which begin at `from` in the first row of its warp.
-  static __device__ __forceinline__ void load_items(item_t (&item)[rows][width], const item_t* from) {
+  // Loads a thread's items of a tile that begins at `tile`, as words if they are such and begin at multiples
+  // of them. Where there are none, it reads whatever lies there.
+  template <class T>
+  static __device__ __forceinline__ void load_items(T (&item)[rows][width], const T* tile, int place,
+                                                    bool is_aligned) {
+    constexpr int bytes    = width * sizeof(T);
+    constexpr bool is_word = bytes == 4 || bytes == 8 || bytes == 16;
+    if constexpr (is_word) {
+      if (is_aligned) {
+        using word_t = cuda::std::conditional_t<bytes == 16, uint4,
+                                                cuda::std::conditional_t<bytes == 8, uint2, unsigned>>;
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const word_t word = *reinterpret_cast<const word_t*>(tile + place + r * row_items);
+          memcpy(item[r], &word, bytes);
+        }
+        return;
+      }
+    }
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      if constexpr (is_word) {
-        using word_t = cuda::std::conditional_t<row_bytes == 16, uint4,
-                                                cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
-        const word_t word = *reinterpret_cast<const word_t*>(from + r * row_items);
-        memcpy(item[r], &word, row_bytes);
-      } else {
 #pragma unroll
-        for (int c = 0; c < width; ++c) {
-          item[r][c] = from[r * row_items + c];
-        }
+      for (int c = 0; c < width; ++c) {
+        item[r][c] = tile[place + r * row_items + c];
       }
     }
   }
@@ -118,17 +124,16 @@ struct compaction {
   // Marks a thread's items: one bit for each of them that goes to the first part, and where there are more,
   // to the second. Those beyond `count` are none, and not asked for.
   template <int before, int counts, class PartOf>
-  static __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* items, bool is_aligned,
-                                              int place, bool is_first_tile, int count, PartOf part_of) {
+  static __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t (&item)[rows][width],
+                                              const item_t* items, int place, bool is_first_tile, int count,
+                                              PartOf part_of) {
     const auto set = [&](int i, int part) {
 #pragma unroll
       for (int c = 0; c < counts; ++c) {
         marks[c] |= unsigned{part == c + 1} << i;
       }
     };
-    if (count == tile_items && (is_aligned || !is_word) && !(before > 0 && is_first_tile)) {
-      item_t item[rows][width];
-      load_items(item, items + place);
+    if (count == tile_items && !(before > 0 && is_first_tile)) {
 #pragma unroll
       for (int i = 0; i < lane_items; ++i) {
         const int r = i / width, c = i % width;
@@ -139,14 +144,16 @@ struct compaction {
         }
         set(i, part_of(other, one));
       }
-    } else {  // a loop: there are few such tiles, but of arrays that begin at odd addresses, and a functor
-              // may be long
+    } else {  // row by row: there are few such tiles, and a functor may be long
 #pragma unroll 1
-      for (int i = 0; i < lane_items; ++i) {
-        const int at = place + i / width * row_items + i % width;
-        if (at < count) {
-          const bool is_first = before > 0 && is_first_tile && at == 0;
-          set(i, is_first ? 1 : int{part_of(items[at - before], items[at])});
+      for (int r = 0; r < rows; ++r) {
+#pragma unroll
+        for (int c = 0; c < width; ++c) {
+          const int at = place + r * row_items + c;
+          if (at < count) {
+            const bool is_first = before > 0 && is_first_tile && at == 0;
+            set(r * width + c, is_first ? 1 : int{part_of(items[at - before], items[at])});
+          }
         }
       }
     }
@@ -156,51 +163,76 @@ struct compaction {
   static __device__ __forceinline__ unsigned lower(unsigned counts) { return counts & 0xffff; }
   static __device__ __forceinline__ unsigned upper(unsigned counts) { return counts >> 16; }
 
-  // Appends a number to a list of some, which ends at an address, if a condition holds. No branch.
-  static __device__ __forceinline__ void append_if(unsigned condition, unsigned& end, unsigned short number) {
-    asm volatile(
-        "{\n"
-        "  .reg .pred holds;\n"
-        "  setp.ne.u32 holds, %1, 0;\n"
-        "  @holds st.shared.u16 [%0], %2;\n"
-        "  @holds add.u32 %0, %0, 2;\n"
-        "}"
-        : "+r"(end)
-        : "r"(condition), "h"(number)
-        : "memory");
+  // Appends an item to packed ones, which end at an address in shared memory, if a condition holds. That is
+  // no branch where items are words.
+  template <class T>
+  static __device__ __forceinline__ void append_if(unsigned condition, unsigned& end, const T& item) {
+    if constexpr (sizeof(T) == 8) {
+      u64 bits;
+      memcpy(&bits, &item, 8);
+      asm volatile(
+          "{\n"
+          "  .reg .pred holds;\n"
+          "  setp.ne.u32 holds, %1, 0;\n"
+          "  @holds st.shared.b64 [%0], %2;\n"
+          "  @holds add.u32 %0, %0, 8;\n"
+          "}"
+          : "+r"(end)
+          : "r"(condition), "l"(bits)
+          : "memory");
+    } else if constexpr (sizeof(T) == 4) {
+      unsigned bits;
+      memcpy(&bits, &item, 4);
+      asm volatile(
+          "{\n"
+          "  .reg .pred holds;\n"
+          "  setp.ne.u32 holds, %1, 0;\n"
+          "  @holds st.shared.b32 [%0], %2;\n"
+          "  @holds add.u32 %0, %0, 4;\n"
+          "}"
+          : "+r"(end)
+          : "r"(condition), "r"(bits)
+          : "memory");
+    } else if constexpr (sizeof(T) == 2) {
+      unsigned short bits;
+      memcpy(&bits, &item, 2);
+      asm volatile(
+          "{\n"
+          "  .reg .pred holds;\n"
+          "  setp.ne.u32 holds, %1, 0;\n"
+          "  @holds st.shared.b16 [%0], %2;\n"
+          "  @holds add.u32 %0, %0, 2;\n"
+          "}"
+          : "+r"(end)
+          : "r"(condition), "h"(bits)
+          : "memory");
+    } else if constexpr (sizeof(T) == 1) {
+      unsigned char byte;
+      memcpy(&byte, &item, 1);
+      asm volatile(
+          "{\n"
+          "  .reg .pred holds;\n"
+          "  setp.ne.u32 holds, %1, 0;\n"
+          "  @holds st.shared.b8 [%0], %2;\n"
+          "  @holds add.u32 %0, %0, 1;\n"
+          "}"
+          : "+r"(end)
+          : "r"(condition), "r"(unsigned{byte})
+          : "memory");
+    } else if (condition) {
+      *static_cast<T*>(__cvta_shared_to_generic(end)) = item;
+      end += sizeof(T);
+    }
   }
 
-  // Appends a number to one of three lists, of which the third is the caller's to lengthen, unless it counts
-  // for nothing.
-  static __device__ __forceinline__ void append_to(unsigned is_first, unsigned is_second, unsigned& first_end,
-                                                   unsigned& second_end, unsigned third_end, bool counts,
-                                                   unsigned short number) {
-    asm volatile(
-        "{\n"
-        "  .reg .pred is_first, is_second, counts;\n"
-        "  .reg .b32 end;\n"
-        "  setp.ne.u32 is_first, %2, 0;\n"
-        "  setp.ne.u32 is_second, %3, 0;\n"
-        "  setp.ne.u32 counts, %5, 0;\n"
-        "  selp.b32 end, %1, %4, is_second;\n"
-        "  selp.b32 end, %0, end, is_first;\n"
-        "  @counts st.shared.u16 [end], %6;\n"
-        "  @is_first add.u32 %0, %0, 2;\n"
-        "  @is_second add.u32 %1, %1, 2;\n"
-        "}"
-        : "+r"(first_end), "+r"(second_end)
-        : "r"(is_first), "r"(is_second), "r"(third_end), "r"(unsigned{counts}), "h"(number)
-        : "memory");
-  }
-
-  // Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before,
-  // `all` those of the tile.
-  template <int parts>
-  static __device__ __forceinline__ void list_places(place_t* list, const unsigned* marks,
-                                                     const warp_ranks* ranks, int place, unsigned before_warp,
-                                                     unsigned all, int count) {
-    constexpr unsigned size = sizeof(place_t);
-    const unsigned start    = static_cast<unsigned>(__cvta_generic_to_shared(list));
+  // Packs a thread's items, part by part. `before_warp` are the counts of all warps before, `all` those of
+  // the tile.
+  template <int parts, class T>
+  static __device__ __forceinline__ void pack(void* to, const T (&item)[rows][width], const unsigned* marks,
+                                              const warp_ranks* ranks, int place, unsigned before_warp,
+                                              unsigned all, int count) {
+    constexpr unsigned size = sizeof(T);
+    const unsigned start    = static_cast<unsigned>(__cvta_generic_to_shared(to));
     if constexpr (parts == 1) {
       unsigned row_start = start + size * before_warp;
 #pragma unroll
@@ -208,7 +240,7 @@ struct compaction {
         unsigned end = row_start + size * ranks[0].in_lanes_before(r);
 #pragma unroll
         for (int c = 0; c < width; ++c) {
-          append_if(marks[0] & 1u << (r * width + c), end, static_cast<place_t>(place + r * row_items + c));
+          append_if(marks[0] & 1u << (r * width + c), end, item[r][c]);
         }
         row_start += size * ranks[0].in_row(r);
       }
@@ -228,9 +260,13 @@ struct compaction {
 #pragma unroll
         for (int c = 0; c < width; ++c) {
           const unsigned mark = 1u << (r * width + c);
-          const int here      = place + r * row_items + c;
-          append_to(marks[0] & mark, marks[1] & mark, first_end, second_end,
-                    ends + size * c - first_end - second_end, here < count, static_cast<place_t>(here));
+          const bool is_first = marks[0] & mark, is_second = marks[1] & mark;
+          const unsigned third_end = ends + size * c - first_end - second_end;
+
+          unsigned end = is_first ? first_end : is_second ? second_end : third_end;
+          append_if(place + r * row_items + c < count, end, item[r][c]);
+          first_end += is_first ? size : 0;
+          second_end += is_second ? size : 0;
         }
         first += size * ranks[0].in_row(r);
         second += size * ranks[1].in_row(r);
@@ -248,13 +284,65 @@ struct compaction {
     }
   }
 
-  // Writes items, listed by their places, side by side.
+  // 16 bytes that begin some bytes after a word of 16, a multiple of an item's `size`.
+  template <int size>
+  static __device__ __forceinline__ uint4 load_after(const uint4* word, unsigned bytes) {
+    if constexpr (size == 16) {
+      return word[0];
+    } else {
+      const uint4 one = word[0], other = word[1];
+      unsigned part[8] = {one.x, one.y, one.z, one.w, other.x, other.y, other.z, other.w};
+      if (bytes & 8) {
+#pragma unroll
+        for (int i = 0; i < 6; ++i) {
+          part[i] = part[i + 2];
+        }
+      }
+      if (size <= 4 && bytes & 4) {
+#pragma unroll
+        for (int i = 0; i < 5; ++i) {
+          part[i] = part[i + 1];
+        }
+      }
+      if constexpr (size < 4) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          part[i] = __funnelshift_r(part[i], part[i + 1], bytes % 4 * 8);
+        }
+      }
+      return {part[0], part[1], part[2], part[3]};
+    }
+  }
+
+  // Writes packed items. Those that go to an array are written as its words of 16 bytes, if they are parts of
+  // words; they may be packed at other places in such words.
   template <class Out, class T>
-  static __device__ __forceinline__ void write_items(Out out, int count, const place_t* list,
-                                                     const T* items) {
+  static __device__ __forceinline__ void write_items(Out out, int count, const T* items) {
+    constexpr int size = sizeof(T), in_word = 16 % size == 0 ? 16 / size : 0;
+    if constexpr (in_word > 0 && cuda::std::is_same_v<Out, T*>) {
+      const int thread = threadIdx.x;
+      const int to_begin =
+          static_cast<int>(-reinterpret_cast<u64>(out) & 15) / size;  // of the first whole word
+      const int begin = min(to_begin, count);
+      const int words = (count - begin) / in_word, end = begin + words * in_word;
+      if (thread < begin) {
+        out[thread] = items[thread];
+      }
+      if (thread < count - end) {
+        out[end + thread] = items[end + thread];
+      }
+      const u64 from       = reinterpret_cast<u64>(items + begin);
+      const uint4* const w = reinterpret_cast<const uint4*>(from & ~u64{15});
+      uint4* const to      = reinterpret_cast<uint4*>(out + begin);
+#pragma unroll 2
+      for (int i = thread; i < words; i += threads) {
+        to[i] = load_after<size>(w + i, static_cast<unsigned>(from) & 15);
+      }
+    } else {
 #pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += threads) {
-      out[i] = items[list[i]];
+      for (int i = threadIdx.x; i < count; i += threads) {
+        out[i] = items[i];
+      }
     }
   }
 
@@ -263,15 +351,17 @@ struct compaction {
   //
   // part_of(previous, item): whether the item is marked; or 1, 2 and 0 for the three parts. `previous` is the
   // item before, if the column brings it; then the first item of all is marked, and not asked for.
-  // write(first, count, before, counts, places, items, others): writes the tile of `count` items that begins
-  // with item `first`. `counts` are those of its items that are marked, `before` those of all tiles before,
-  // and `places` lists the places of items, part by part. finish(counts): is told the counts of all.
+  // write(first, count, before, counts, items, others): writes the tile of `count` items that begins with
+  // item `first`. `counts` are those of its items that are marked, `before` those of all tiles before, and
+  // `items` are packed, part by part, as are those that go with them. finish(counts): is told the counts of
+  // all.
   template <int parts, class First, class Second, class PartOf, class Write, class Finish>
   static __device__ __forceinline__ void compact(First first, Second second, i64 num_items, u64* storage,
                                                  PartOf part_of, Write write, Finish finish) {
     constexpr int counts = parts == 1 ? 1 : 2, warps = threads / 32,
                   buffer_bytes = First::bytes + Second::bytes;
     constexpr bool is_bulk     = First::is_bulk || Second::is_bulk;
+    constexpr bool has_second  = Second::bytes > 0;
     constexpr unsigned loader  = warps > 1 ? 32 : 0;  // the thread that gets tiles; the first warp looks back
     constexpr unsigned ahead   = buffers - 2;         // rounds from the one in which a tile is got to its own
     using states_t             = tile_states<counts>;
@@ -281,8 +371,7 @@ struct compaction {
     __shared__ barrier arrived[buffers];
     __shared__ i64 tile_in[buffers];
     __shared__ unsigned warp_counts[warps];
-    __shared__ sums_t before_previous;
-    place_t* const lists = reinterpret_cast<place_t*>(memory + buffers * buffer_bytes);
+    __shared__ sums_t before_due;
 
     join_stream();
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -340,20 +429,22 @@ struct compaction {
     }
     __syncthreads();
 
-    const int place          = warp * 32 * lane_items + lane * width;  // of this thread's first item
-    i64 previous             = -1;  // the tile of the round before, and its counts
-    unsigned previous_counts = 0;
+    const int place      = warp * 32 * lane_items + lane * width;  // of this thread's first item
+    const bool is_single = tiles <= gridDim.x;                     // whether each block has one tile
+    i64 due = -1;  // the tile that is written: that of the round before, or a single one; its counts
+    unsigned due_counts = 0;
     sums_t so_far{};  // the counts of all tiles before it, in a block that is alone
     for (unsigned round = 0;; ++round) {
       const unsigned slot = round % buffers;
       char* const buffer  = memory + slot * buffer_bytes;
-      place_t* const list = lists + (round & 1) * tile_items;
       const i64 tile      = tile_in[slot];
       const bool is_tile  = tile < tiles;
       const i64 next      = thread == loader && is_tile ? tile_of_round(round + ahead) : tiles;
 
       unsigned marks[counts] = {};
       warp_ranks ranks[counts];
+      item_t item[rows][width];
+      typename Second::value_type other[rows][width];
       if (is_tile) {
         const i64 begin = tile * tile_items;
         const int count = items_in(tile);
@@ -365,7 +456,11 @@ struct compaction {
         if (is_written) {
           __syncthreads();
         }
-        mark<First::before>(marks, first.items(buffer), first.shift() == 0, place, tile == 0, count, part_of);
+        load_items(item, first.items(buffer), place, first.shift() == 0);
+        if constexpr (has_second) {
+          load_items(other, second.items(buffer + First::bytes), place, second.shift() == 0);
+        }
+        mark<First::before>(marks, item, first.items(buffer), place, tile == 0, count, part_of);
 #pragma unroll
         for (int c = 0; c < counts; ++c) {
           ranks[c].rank(marks[c]);
@@ -375,7 +470,7 @@ struct compaction {
               counts == 1 ? ranks[0].total() : ranks[0].total() | ranks[counts - 1].total() << 16;
         }
       }
-      __syncthreads();  // all warps have counted, and the tile of two rounds before is written
+      __syncthreads();  // all warps have loaded and counted, and the tile of two rounds before is written
 
       if (thread == loader) {
         get(round + ahead, next);
@@ -389,38 +484,51 @@ struct compaction {
       if (thread == 0 && is_tile && !is_alone) {
         states.publish(tile, tile == 0 ? states.up_to_tile : states.of_tile, sums_of<sums_t>(all));
       }
-      if (warp == 0 && previous >= 0) {
-        const sums_t before = is_alone ? so_far : states.before(previous);
-        so_far              = sums_of<sums_t>(previous_counts);
+      if (is_single && is_tile) {
+        due        = tile;
+        due_counts = all;
+      }
+      if (is_tile) {
+        pack<parts>(first.packed(buffer), item, marks, ranks, place, before_warp, all, items_in(tile));
+        if constexpr (has_second) {
+          pack<parts>(second.packed(buffer + First::bytes), other, marks, ranks, place, before_warp, all,
+                      items_in(tile));
+        }
+        if constexpr (is_bulk) {
+          if (!is_single) {
+            publish_to_bulk();
+          }
+        }
+      }
+      if (warp == 0 && due >= 0) {
+        const sums_t before = is_alone ? so_far : states.before(due);
+        so_far              = sums_of<sums_t>(due_counts);
 #pragma unroll
         for (int c = 0; c < counts; ++c) {
           so_far.count[c] += before.count[c];
         }
         if (lane == 0) {
-          before_previous = before;
+          before_due = before;
           if (!is_alone) {
-            states.publish(previous, states.up_to_tile, so_far);
+            states.publish(due, states.up_to_tile, so_far);
           }
-          if (previous == tiles - 1) {
+          if (due == tiles - 1) {
             finish(so_far);
           }
         }
       }
-      if (is_tile) {
-        list_places<parts>(list, marks, ranks, place, before_warp, all, items_in(tile));
-      }
-      __syncthreads();  // the list and the prefix of the previous tile are known
+      __syncthreads();  // the tile is packed, and the prefix of the tile that is due is known
 
-      if (previous >= 0) {
-        const char* const there = memory + (round + buffers - 1) % buffers * buffer_bytes;
-        write(previous * tile_items, items_in(previous), before_previous, previous_counts,
-              lists + (~round & 1) * tile_items, first.items(there), second.items(there + First::bytes));
+      if (due >= 0) {
+        char* const there = is_single ? buffer : memory + (round + buffers - 1) % buffers * buffer_bytes;
+        write(due * tile_items, items_in(due), before_due, due_counts, first.packed(there),
+              second.packed(there + First::bytes));
       }
-      if (!is_tile) {
+      if (!is_tile || is_single) {
         return;
       }
-      previous        = tile;
-      previous_counts = all;
+      due        = tile;
+      due_counts = all;
     }
   }
 

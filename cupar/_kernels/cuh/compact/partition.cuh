@@ -22,12 +22,11 @@ struct partition_kernels : compaction<Traits> {
   using base = compaction<Traits>;
   using base::threads;
   using base::tile_items;
-  using item_t  = typename base::item_t;
-  using place_t = typename base::place_t;
+  using item_t = typename base::item_t;
 
   using column_t = column<d_in_t, item_t, threads, tile_items>;
 
-  struct cupar_partition : kernel<threads> {
+  struct cupar_partition : kernel<threads, base::resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_first_part_out_t first_out,
                                                d_second_part_out_t second_out,
                                                d_unselected_out_t unselected_out,
@@ -39,14 +38,13 @@ struct partition_kernels : compaction<Traits> {
           [&](const item_t&, const item_t& item) { return is_first(item)    ? 1
                                                           : is_second(item) ? 2
                                                                             : 0; },
-          [&](i64 begin, int count, const auto& before, unsigned counts, const place_t* list,
-              const item_t* items, auto) {
+          [&](i64 begin, int count, const auto& before, unsigned counts, const item_t* items, auto) {
             const i64 firsts = before.count[0], seconds = before.count[1];
             const int first = base::lower(counts), second = base::upper(counts);
-            base::write_items(first_out + firsts, first, list, items);
-            base::write_items(second_out + seconds, second, list + first, items);
+            base::write_items(first_out + firsts, first, items);
+            base::write_items(second_out + seconds, second, items + first);
             base::write_items(unselected_out + (begin - firsts - seconds), count - first - second,
-                              list + first + second, items);
+                              items + first + second);
           },
           [&](const auto& counts) {
             num_selected[0] = static_cast<d_num_selected_out_v>(counts.count[0]);

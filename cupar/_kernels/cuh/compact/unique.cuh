@@ -22,33 +22,13 @@ struct unique_kernels : compaction<Traits> {
   using base = compaction<Traits>;
   using base::threads;
   using base::tile_items;
-  using item_t  = typename base::item_t;
-  using place_t = typename base::place_t;
+  using item_t = typename base::item_t;
 
   using keys_t = column<d_in_keys_t, item_t, threads, tile_items, 1>;
   using items_t =
       cuda::std::conditional_t<has_items, column<d_in_items_t, d_in_items_v, threads, tile_items>, no_column>;
 
-  // Writes keys and items, listed by their places, side by side.
-  template <class ToKeys, class ToItems, class Items>
-  static __device__ __forceinline__ void write_runs(ToKeys to_keys, ToItems to_items, i64 first, int count,
-                                                    const place_t* list, const item_t* keys,
-                                                    const Items* items) {
-    if constexpr (has_items) {
-      const ToKeys keys_there   = to_keys + first;
-      const ToItems items_there = to_items + first;
-#pragma unroll 4
-      for (int i = threadIdx.x; i < count; i += threads) {
-        const place_t place = list[i];
-        keys_there[i]       = keys[place];
-        items_there[i]      = items[place];
-      }
-    } else {
-      base::write_items(to_keys + first, count, list, keys);
-    }
-  }
-
-  struct cupar_unique : kernel<threads> {
+  struct cupar_unique : kernel<threads, base::resident> {
     static __device__ __forceinline__ void run(d_in_keys_t in_keys, d_in_items_t in_items,
                                                d_out_keys_t out_keys, d_out_items_t out_items,
                                                d_out_num_selected_t num_selected, i64 num_items,
@@ -56,10 +36,12 @@ struct unique_kernels : compaction<Traits> {
       base::template compact<1>(
           keys_t{in_keys, num_items}, items_t{in_items, num_items}, num_items, storage,
           [&](const item_t& before, const item_t& key) { return !is_equal(before, key); },
-          [&](i64, int, const auto& before, unsigned count, const place_t* list, const item_t* keys,
-              auto items) {
-            write_runs(out_keys, out_items, static_cast<i64>(before.count[0]), static_cast<int>(count), list,
-                       keys, items);
+          [&](i64, int, const auto& before, unsigned count, const item_t* keys, auto items) {
+            const i64 begin = before.count[0];
+            base::write_items(out_keys + begin, static_cast<int>(count), keys);
+            if constexpr (has_items) {
+              base::write_items(out_items + begin, static_cast<int>(count), items);
+            }
           },
           [&](const auto& counts) { num_selected[0] = static_cast<d_out_num_selected_v>(counts.count[0]); });
     }
