@@ -1,8 +1,8 @@
 """GPU time of segmented sums, scans and sorts: cupar, stock CCCL (cuda.compute), PyTorch, and a copy.
 
     python benchmarks/segments.py [--exponent 28] [--only sum,scan,keys,keys-by-op,pairs]
-                                  [--layouts rows,equal,random,power] [--repeats 9] [--seconds 60]
-                                  [--jobs N] [--json FILE]
+                                  [--layouts rows,equal,random,power,log-normal,zipf,one]
+                                  [--repeats 9] [--seconds 60] [--jobs N] [--json FILE]
 
 It needs a GPU and CuPy; without cuda.compute or PyTorch their columns are empty. Sums and scans, inclusive
 ones, are of float32; keys, and the values of pairs, are int32. Of 2^28 items, there are
@@ -10,7 +10,10 @@ ones, are of float32; keys, and the values of pairs, are int32. Of 2^28 items, t
 * rows: segments of one length, which cupar is told in place of offsets;
 * equal: the same with offsets for cupar, too;
 * random: lengths are uniform from 0 to twice their mean;
-* power: a power law, from 16 items on; most segments have fewer than 64, and one has a 32nd of all items.
+* power: a power law, from 16 items on; most segments have fewer than 64, and one has a 32nd of all items;
+* log-normal: lengths of 100 on average, with a sigma of 1;
+* zipf: Zipf's law with exponent 1.5, up to 2^20 items; most segments have 1 or 2;
+* one: single items, and among them one segment with half of all items.
 
 Sorts of keys are in an order; those by op, of rows and equal segments alone, by a comparison in Python.
 
@@ -47,7 +50,8 @@ sys.path.insert(0, str(_common.ROOT))
 
 WHATS = ("sum", "scan", "keys", "keys-by-op", "pairs")
 STOCK = ("sum", "keys", "pairs")  # what cuda.compute has
-LAYOUTS = ("rows", "equal", "random", "power")
+LAYOUTS = ("rows", "equal", "random", "power", "log-normal", "zipf", "one")
+MEANS_OF = ("rows", "equal", "random")  # layouts that are made for each mean
 MEANS = (16, 64, 256, 1024, 4096, 16384, 65536)
 SIDES = ("cupar", "cuda.compute", "torch", "copy")
 OFFSETS = np.dtype(np.int64)
@@ -61,9 +65,15 @@ GOALS: Mapping[tuple[str, str], Mapping[int, tuple[str, float]]] = {
     ("sum", "equal"): {16: ("copy", 0.48), 64: ("copy", 0.8), 256: ("copy", 0.93), 1024: ("copy", 1.0)},
     ("sum", "random"): {16: ("copy", 0.4), 64: ("copy", 0.65), 256: ("copy", 0.85), 1024: ("copy", 0.95)},
     ("sum", "power"): {0: ("copy", 0.42)},
+    ("sum", "log-normal"): {0: ("copy", 0.65)},
+    ("sum", "zipf"): {0: ("copy", 0.65)},
+    ("sum", "one"): {0: ("copy", 0.65)},
     ("scan", "rows"): {1024: ("copy", 0.85)},
     ("scan", "equal"): {1024: ("copy", 0.75)},
     ("scan", "random"): {1024: ("copy", 0.75)},
+    ("scan", "log-normal"): {0: ("copy", 0.8)},
+    ("scan", "zipf"): {0: ("copy", 0.6)},
+    ("scan", "one"): {0: ("copy", 0.5)},
     ("keys", "rows"): {
         mean: ("rate", rate) for mean, rate in zip(MEANS, (280, 190, 120, 125, 80, 60, 38), strict=True)
     },
@@ -182,6 +192,13 @@ def layout(cupy: Any, kind: str, mean: int, exponent: int) -> Layout:
         lengths = np.full(most // mean, mean)
     elif kind == "random":
         lengths = rng.integers(0, 2 * mean + 1, most // mean)
+    elif kind == "log-normal":
+        lengths = np.maximum(rng.lognormal(np.log(100) - 0.5, 1, most // 90), 1).astype(OFFSETS)
+    elif kind == "zipf":
+        lengths = np.minimum(rng.zipf(1.5, most // 100), 1 << 20)
+    elif kind == "one":
+        lengths = np.ones(most // 2 + 1, OFFSETS)
+        lengths[most // 4] = most // 2
     else:
         largest = most >> 5
         lengths = np.minimum(16 * (1 - rng.random(most // 64)) ** (-1 / 1.15), largest).astype(OFFSETS)
@@ -211,9 +228,10 @@ class Data(Gpu):
         n = 1 << exponent
         cupy.random.seed(1)
         self.keys = cupy.random.randint(-(1 << 31), 1 << 31, n, dtype=SORTED)
-        self.summed = (self.keys & 1).astype(SUMMED)
+        ones = self.keys & 15 == 0  # few of them, as float32 has no odd sums from 2^24 on
+        self.summed = ones.astype(SUMMED)
         self.before = cupy.zeros(n + 1, np.int32)  # sums of all that is before
-        cupy.cumsum(self.keys & 1, dtype=np.int32, out=self.before[1:])
+        cupy.cumsum(ones, dtype=np.int32, out=self.before[1:])
         self.values = cupy.arange(n, dtype=SORTED)
         self.out, self.out_values = cupy.empty_like(self.keys), cupy.empty_like(self.values)
 
@@ -384,7 +402,7 @@ def print_told(case: Mapping[str, Any]) -> None:
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
     """Return layouts, means and what is done to their segments, in the order in which they are measured."""
     for kind in options.layouts:
-        for mean in (0,) if kind == "power" else MEANS:
+        for mean in MEANS if kind in MEANS_OF else (0,):
             if mean <= 1 << options.exponent:
                 for what in options.only:
                     if what != "keys-by-op" or kind in ("rows", "equal"):

@@ -1,6 +1,7 @@
 """Plans of segmented reductions: one kernel, and one for chunks of long segments.
 
-If no segment is long, there are no chunks; if most are, the first kernel only queues them all.
+If no segment is long, there are no chunks; if most are, the first kernel only queues them all. Segments of
+a few items have a kernel of their own.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
 _BATCH = 32  # segments of a warp at most: each lane has one then
 _UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
+_FEW_BATCH = 128  # segments of a warp, if they have a few items: each lane has 4, as the kernel says
+_FEW_SHARE = 128  # segments of a warp from which on that is done
+_FEW_ITEMS = 2  # of these segments, on average: of more, one may be so long that its lane takes too long
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
-_NAMES = ("short", "any", "long")
-_SHORT, _ANY, _LONG = range(3)
+_NAMES = ("short", "any", "long", "few")
+_SHORT, _ANY, _LONG, _FEW = range(4)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OFFSETS = Value("start_offsets_in"), Value("end_offsets_in")
@@ -65,10 +69,13 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     more = ("segments", "chunks", "partials", "most_segments", "most_chunks", "chunk_grid")
     queued = (*_ARRAYS, *offsets, i64("n"), _QUEUE, _OP, _INIT)
     queue = Launch("cupar_segmented_reduce_queue", "grid", "threads", queued)
+    few = Launch("cupar_segmented_reduce_few", "grid", "threads", queued, "shared")
+    of_few = {"few": Shape((*names, *more), (init, few, chunks))} if len(spec.arguments) > 2 else {}
     return {
         "short": Shape(names, (reduce(_NO_QUEUE),)),
         "any": Shape((*names, *more), (init, reduce(_QUEUE), chunks)),
         "long": Shape((*names, *more), (init, queue, chunks)),
+        **of_few,
     }
 
 
@@ -83,6 +90,7 @@ class _Facts(NamedTuple):
     batch_bytes: int
     staged_lanes: int
     staged_bytes: int
+    has_few: int
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
@@ -98,6 +106,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         batch_bytes=given["batch_bytes"],
         staged_lanes=given["staged_lanes"],
         staged_bytes=given["staged_bytes"],
+        has_few=given["has_few"],
     )
 
 
@@ -109,7 +118,8 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     mean, batch = items // n if items else largest, _UNKNOWN_BATCH
     if mean > 0:
         batch = min(max(facts.batch_bytes // max(mean * facts.item_size, 1), 1), _BATCH)
-    log_lanes = 6 - bits(min(batch, max(n // (facts.sms * _WARPS), 1)))
+    share = max(n // (facts.sms * _WARPS), 1)  # segments of a warp, if all that run at once have some
+    log_lanes = 6 - bits(min(batch, share))
     grid = ceil_div(n, warps * 32 >> log_lanes)
     shared = facts.staged_bytes if 1 << log_lanes <= facts.staged_lanes else 0
     if 0 < largest <= chunk or 0 < items <= chunk:
@@ -120,7 +130,11 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     chunks = segments + aligned(facts.segment_size * most)
     partials = chunks + aligned(4 * _MOST_CHUNKS)
     storage = (segments, chunks, partials, most, _MOST_CHUNKS)
-    if items // n <= chunk:
+    is_few = 0 < mean <= _FEW_ITEMS and share >= _FEW_SHARE
+    if is_few and facts.has_few and largest == 0:
+        grid = ceil_div(n, warps * _FEW_BATCH)
+        emit(_FEW, (n, largest, 0, grid, facts.staged_bytes) + storage + (facts.chunk_blocks,))
+    elif items // n <= chunk:
         emit(_ANY, (n, largest, log_lanes, grid, shared) + storage + (facts.chunk_blocks,))
     else:
         # A block for as many chunks as it has warps balances them best, if that is most of the work.
@@ -145,7 +159,7 @@ SEGMENTED_REDUCE = Family(
     "segmented_reduce/segmented_reduce.cuh",
     (
         *("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
-        *("batch_bytes", "staged_lanes", "staged_bytes"),
+        *("batch_bytes", "staged_lanes", "staged_bytes", "has_few"),
     ),
     _NAMES,
     _shapes,

@@ -17,6 +17,7 @@ import cupar
 from cupar._functions.calls import enter
 from cupar._functions.recurrences import recurrence_gradients
 from cupar._kernels import policies
+from cupar._kernels import segmented_reduce as plans_of_segmented_reduce
 from cupar._kernels import top_k as plans_of_top_k
 
 SIZES = (0, 1, 33, 5001, 100_003)
@@ -522,6 +523,7 @@ def main():
     # All kernels, however few items there are.
     policies.SCAN_STAGED_BYTES = policies.PolicyTable()
     plans_of_top_k._LEAST_GROUPED = 1
+    plans_of_segmented_reduce._FEW_SHARE = 1
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     wanted = set(sys.argv[1:])

@@ -10,7 +10,7 @@ from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, SegmentsProblem
 SMS, WARPS, CHUNK = 132, 8, 8192
 FACTS = dict(
     threads=256, accum_size=4, segment_size=40, chunk_items=CHUNK, item_size=4,
-    batch_bytes=4096, staged_lanes=16, staged_bytes=41088,
+    batch_bytes=4096, staged_lanes=16, staged_bytes=41088, has_few=1,
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def test_no_segments():
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
-    shape, _, given = numbers(SegmentsProblem(n, n * mean, 0, 0))
+    shape, _, given = numbers(SegmentsProblem(n, n * mean, 0, 0), planner(has_few=0))
     batch, grid = 32 >> given["log_lanes"], given["grid"]
     assert batch in (1, 2, 4, 8, 16, 32)
     assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
@@ -52,6 +52,21 @@ def test_rows_are_staged_if_each_lane_has_one():
     for size, log_lanes, staged in ((4, 0, True), (16, 0, True), (17, 1, False), (512, 5, False)):
         given = numbers(SegmentsProblem(2**20, 2**20 * size, size, 0), plan)[2]
         assert (given["log_lanes"], given["shared"] > 0) == (log_lanes, staged)
+
+
+def test_lanes_have_several_segments_of_a_few_items():
+    least = 128 * 32 * SMS
+    for n, items in ((least, 2 * least + 5), (2**25 + 1, 2**26), (2**33, 2**34)):
+        shape, _, given = numbers(SegmentsProblem(n, items, 0, 0))
+        assert (shape, given["shared"]) == ("few", FACTS["staged_bytes"])
+        assert (given["grid"] - 1) * WARPS * 128 < n <= given["grid"] * WARPS * 128
+    for problem in (
+        SegmentsProblem(least - 1, 2 * least, 0, 0),
+        SegmentsProblem(least, 3 * least, 0, 0),
+        SegmentsProblem(least, 0, 0, 0),
+    ):
+        assert numbers(problem)[0] == "any"
+    assert numbers(SegmentsProblem(least, 2 * least, 0, 0), planner(has_few=0))[0] == "any"
 
 
 def test_what_no_array_has_is_not_staged():
@@ -102,7 +117,7 @@ def test_rows_have_a_length_in_place_of_offsets(specified):
     for spec in (rows, offsets):
         for shape in SEGMENTED_REDUCE.shapes(spec).values():
             kernels = {each.kernel for each in shape.launches}
-            assert kernels & {"cupar_segmented_reduce", "cupar_segmented_reduce_queue"}
+            assert kernels & {f"cupar_segmented_reduce{which}" for which in ("", "_queue", "_few")}
     assert "row_starts" in SEGMENTED_REDUCE.traits(rows)
     assert "row_starts" not in SEGMENTED_REDUCE.traits(offsets)
 

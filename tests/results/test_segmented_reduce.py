@@ -65,6 +65,22 @@ def test_segments_of_every_mean(dtype, kind, rng):
             np.testing.assert_array_equal(d_out.get(), expected, f"mean {mean}, case {number}")
 
 
+@pytest.mark.parametrize(("dtype", "most"), [("i1", 5), ("i4", 5), ("f8", 4)])
+def test_many_segments_of_a_few_items(dtype, most, rng):
+    lengths = rng.integers(0, most + 1, 10_000 if IS_CPU else 800_000)
+    lengths[[7, 4000, 5000]] = 60, 3000, 30_000
+    ends = np.cumsum(lengths)
+    start, host, h_init = ends - lengths, items(rng, int(ends[-1]), dtype), items(rng, 1, dtype)
+    apart = start + (lengths > 0) * (rng.random(len(start)) < 1e-4)  # some begin later
+    d_in, d_out = at_a_shift(host, 1), cp.zeros(len(start) + 1, dtype)
+    for start, end in ((start, ends), (start[::-1], ends[::-1]), (apart, ends)):
+        offsets = cp.asarray(start), cp.asarray(end)
+        reduction = cupar.segmented_reduce(d_in, d_out, *offsets, OpKind.PLUS, h_init)
+        reduction.run(d_in, d_out, len(start), *offsets, h_init)
+        expected = np.append(reduced(host, start, end, h_init), np.zeros(1, dtype))
+        np.testing.assert_array_equal(d_out.get(), expected)
+
+
 @pytest.mark.parametrize("offset", ["i8", "u4"])
 def test_one_long_segment_among_short_ones(offset, rng):
     most = 1 << (18 if IS_CPU else 24)

@@ -1,4 +1,5 @@
-// Reductions of segments: a group of lanes, from 1 to 32, has a segment.
+// Reductions of segments: a group of lanes, from 1 to 32, has a segment; or each lane has four, where most
+// segments have a few items.
 //
 // - If the segments of a warp lie beside each other, and what they span is short, that is copied to shared
 //   memory as a whole.
@@ -344,6 +345,34 @@ struct segmented_reduce_kernels {
     __syncwarp();
   }
 
+  // Copies what segments of a warp span to shared memory; returns where it is.
+  static __device__ __forceinline__ const d_in_v* copy_span(d_in_t in, i64 low, i64 high) {
+    extern __shared__ uint4 stages[];
+    const int lane    = threadIdx.x % 32;
+    const int size    = high > low ? static_cast<int>(high - low) : 0;
+    const d_in_t from = in + low;
+    const int beyond  = static_cast<int>(reinterpret_cast<u64>(from) % widest);
+    // Vectors in memory are vectors in shared memory.
+    auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * stage_bytes;
+    d_in_v* const stage   = reinterpret_cast<d_in_v*>(own_stage + beyond);
+    int head = 0, vectors = 0;
+    if constexpr (is_word<sizeof(d_in_v)>) {
+      head    = (widest - beyond) % widest / static_cast<int>(sizeof(d_in_v));
+      head    = head < size ? head : size;
+      vectors = beyond % sizeof(d_in_v) == 0 ? (size - head) / items : 0;
+    }
+#pragma unroll 4
+    for (int v = lane; v < vectors; v += 32) {
+      begin_copy(stage + head + v * items, from + head + v * items);
+    }
+    for (int i = lane; i < size - vectors * items; i += 32) {
+      const int at = i < head ? i : i + vectors * items;
+      stage[at]    = from[at];
+    }
+    wait_for_copies();
+    return stage;
+  }
+
   // Combines a lane's share of a segment in shared memory: items that are in no vector, then vectors. Groups
   // begin at different ones: if all segments have 8, 16 or 32 words, in different banks.
   static __device__ __forceinline__ void combine_staged_share(partial& sum, const d_in_v* from, int length,
@@ -390,7 +419,6 @@ struct segmented_reduce_kernels {
                                                         int begin, int end, int log_lanes, const op_t& op,
                                                         accum_t init) {
     if constexpr (is_array<It> && !is_ordered) {
-      extern __shared__ uint4 stages[];
       log_lanes      = is_rows ? 0 : log_lanes;  // known when this is compiled
       const int lane = threadIdx.x % 32, group = lane >> log_lanes;
       const i64 low    = shuffle(its.begin, begin << log_lanes),
@@ -401,27 +429,7 @@ struct segmented_reduce_kernels {
       if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
         return false;
       }
-      const int size   = high > low ? static_cast<int>(high - low) : 0;
-      const It from    = in + low;
-      const int beyond = static_cast<int>(reinterpret_cast<u64>(from) % widest);
-      // Vectors in memory are vectors in shared memory.
-      auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * stage_bytes;
-      d_in_v* const stage   = reinterpret_cast<d_in_v*>(own_stage + beyond);
-      int head = 0, vectors = 0;
-      if constexpr (is_word<sizeof(d_in_v)>) {
-        head    = (widest - beyond) % widest / static_cast<int>(sizeof(d_in_v));
-        head    = head < size ? head : size;
-        vectors = beyond % sizeof(d_in_v) == 0 ? (size - head) / items : 0;
-      }
-#pragma unroll 4
-      for (int v = lane; v < vectors; v += 32) {
-        begin_copy(stage + head + v * items, from + head + v * items);
-      }
-      for (int i = lane; i < size - vectors * items; i += 32) {
-        const int at = i < head ? i : i + vectors * items;
-        stage[at]    = from[at];
-      }
-      wait_for_copies();
+      const d_in_v* const stage = copy_span(in, low, high);
       partial sum;
       if (is_of) {
         combine_staged_share(sum, stage + (its.begin - low), static_cast<int>(its.length), lane, log_lanes,
@@ -651,6 +659,116 @@ struct segmented_reduce_kernels {
     }
   };
 
+  static constexpr bool has_few =
+      is_array<d_in_t> && !is_ordered && !is_rows && sizeof(d_in_v) <= 16 && sizeof(value_t) <= 16;
+  static constexpr int few_segments = 4;  // of a lane
+
+  // Combines a lane's items one after another.
+  template <class It>
+  static __device__ __forceinline__ partial combine_items(It from, int length, const op_t& op) {
+    partial sum;
+    if (length > 0) {
+      sum.add(static_cast<accum_t>(from[0]), op);
+#pragma unroll 1
+      for (int i = 1; i < length; ++i) {
+        sum.value = combine(sum.value, static_cast<value_t>(static_cast<accum_t>(from[i])), op);
+      }
+    }
+    return sum;
+  }
+
+  // Segments of a few items, where a lane has several: all offsets of a warp are on their way at once, and so
+  // is what it spans. If that is too much, or segments do not lie beside each other, each 32 are taken by
+  // themselves; and where that does not help, lanes combine items in memory, and a warp the longer segments.
+  struct cupar_segmented_reduce_few : kernel<threads, resident> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
+                                               end_offsets_in_t ends, i64 num_segments, queue q, op_t op,
+                                               accum_t init) {
+      if constexpr (has_few) {
+        join_stream();
+        const int lane  = threadIdx.x % 32;
+        const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) * (32 * few_segments);
+        if (first >= num_segments) {
+          return;
+        }
+        const i64 left        = num_segments - first;
+        const int count       = left < 32 * few_segments ? static_cast<int>(left) : 32 * few_segments;
+        const auto segment_of = [&](int k) {
+          segment its{0, 0};
+          if (32 * k + lane < count) {
+            its.begin         = static_cast<i64>(starts[first + 32 * k + lane]);
+            const auto length = static_cast<i64>(ends[first + 32 * k + lane]) - its.begin;
+            its.length        = length > 0 ? length : 0;
+          }
+          return its;
+        };
+        segment its[few_segments];
+#pragma unroll
+        for (int k = 0; k < few_segments; ++k) {
+          its[k] = segment_of(k);
+        }
+        const i64 low = shuffle(its[0].begin, 0);
+        i64 high      = low;
+#pragma unroll
+        for (int k = 0; k < few_segments; ++k) {
+          const i64 end = shuffle(its[k].begin + its[k].length, (count - 1) % 32);
+          high          = (count - 1) / 32 == k ? end : high;
+        }
+        bool is_inside = high - low <= staged_items;
+        int begin[few_segments], length[few_segments];
+#pragma unroll
+        for (int k = 0; k < few_segments; ++k) {
+          is_inside &= its[k].length == 0 || (its[k].begin >= low && its[k].begin + its[k].length <= high);
+          begin[k]  = static_cast<int>(its[k].begin - low);
+          length[k] = static_cast<int>(its[k].length);
+        }
+        if (__all_sync(~0u, is_inside)) {
+          const d_in_v* const stage = copy_span(in, low, high);
+#pragma unroll
+          for (int k = 0; k < few_segments; ++k) {
+            const partial sum = combine_items(stage + begin[k], length[k], op);
+            if (32 * k + lane < count) {
+              finish(out, first + 32 * k + lane, sum, op, init);
+            }
+          }
+          return;
+        }
+        constexpr i64 most = 16;  // items of a lane
+#pragma unroll 1
+        for (int k = 0; k < few_segments && 32 * k < count; ++k) {
+          const segment own = segment_of(k);
+          const int last    = count - 32 * k < 32 ? count - 32 * k - 1 : 31;
+          const i64 index = first + 32 * k + lane, begin = shuffle(own.begin, 0),
+                    end      = shuffle(own.begin + own.length, last);
+          const bool is_near = own.length == 0 || (own.begin >= begin && own.begin + own.length <= end);
+          if (__all_sync(~0u, is_near && end - begin <= staged_items)) {
+            const d_in_v* const stage = copy_span(in, begin, end);
+            const partial sum = combine_items(stage + (own.begin - begin), static_cast<int>(own.length), op);
+            if (lane <= last) {
+              finish(out, index, sum, op, init);
+            }
+            __syncwarp();  // the stage is read
+            continue;
+          }
+          if (lane <= last && own.length <= most) {
+            finish(out, index, combine_items(in + own.begin, static_cast<int>(own.length), op), op, init);
+          }
+          __syncwarp();
+          for (unsigned more = __ballot_sync(~0u, own.length > most); more != 0; more &= more - 1) {
+            const int from     = __ffs(more) - 1;
+            const segment that = {shuffle(own.begin, from), shuffle(own.length, from)};
+            const i64 place    = shuffle(index, from);
+            const bool is_queued =
+                that.length > chunk_items && __shfl_sync(~0u, lane == 0 && enqueue(q, that, place), 0);
+            if (!is_queued) {
+              combine_chunks(in, out, that, place, op, init);
+            }
+          }
+        }
+      }
+    }
+  };
+
   // Queues all segments, where most are long: a lane for each. A warp combines those there is no room for.
   struct cupar_segmented_reduce_queue : kernel<threads> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
@@ -733,8 +851,8 @@ struct segmented_reduce_kernels {
     }
   };
 
-  static constexpr auto properties =
-      properties_of(threads, sizeof(accum_t), sizeof(long_segment), chunk_items,
-                    is_array<d_in_t> ? sizeof(d_in_v) : 0, batch_bytes, staged_lanes, warps* stage_bytes);
+  static constexpr auto properties = properties_of(threads, sizeof(accum_t), sizeof(long_segment),
+                                                   chunk_items, is_array<d_in_t> ? sizeof(d_in_v) : 0,
+                                                   batch_bytes, staged_lanes, warps* stage_bytes, has_few);
 };
 }  // namespace cupar
