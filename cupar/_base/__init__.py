@@ -1,1 +1,1 @@
-"""What everybody uses: forks, warnings, log lines, threads."""
+"""What all rooms use: forks, errors, warnings, log lines, data classes, generated Python."""

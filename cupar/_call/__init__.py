@@ -1,1 +1,1 @@
-"""An algorithm object, and one call of it."""
+"""Algorithm objects, the base class that they share with users' kernels, and bound calls."""

@@ -14,7 +14,7 @@ from .._store.layer import Layer
 from .._store.settings import path_named, signing_key
 
 _HEAD_BYTES = 512
-# As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
+# As `_store.entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
 _HEAD = re.compile(
     rb"(?:cupar-signature [0-9a-f]{64}\n)?cupar-entry [0-9]+ [0-9a-f]{64} [0-9]+ [0-9]+\n"
     rb'\{(?:"algorithm": "(\w{0,80})", )?(?:"cc": ([0-9]{1,4}|"cpu"), )?(?:"cubin_size": [0-9]+, )?'

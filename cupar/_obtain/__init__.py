@@ -1,1 +1,1 @@
-"""From memory, else from the cache, else built; call sites are memoised."""
+"""From memory, else from the cache, else built; factories remember what they returned."""
