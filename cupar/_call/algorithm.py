@@ -31,10 +31,10 @@ _MOST_STREAMS = 64  # streams for which an algorithm keeps free states
 _SLACK = storage.ALIGNMENT - 1
 _this_thread = driver.this_thread
 
-_States = dict[int, list[LaunchState]]
+_FreeStates = dict[int, list[LaunchState]]
 
 
-def _no_states() -> tuple[_States, Recent[int, list[LaunchState]], _States]:
+def _no_free_states() -> tuple[_FreeStates, Recent[int, list[LaunchState]], _FreeStates]:
     return {}, Recent(_MOST_STREAMS), {}
 
 
@@ -46,12 +46,12 @@ class Launchable:
     _uses: ClassVar[Mapping[str, str | int]] = {}  # of algorithms; a kernel's launches check no sizes
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
-        self._states = states if any(states) else ()
+        self._states = states if any(states) else ()  # of operators; launch states are in `_free`
         # The quick tier's code, once the fast code replaced it: captured graphs may still launch it.
         self._former: Any = None
         # Free launch states, in three tables: for the default stream, by the number of the context; for
         # another stream, by its number; for any, kernel by kernel, by the context's number.
-        self._free = _no_states()
+        self._free = _no_free_states()
         fork.in_child(self._forget)
         self._source: Built | Pending = source
         if isinstance(source, Built):
@@ -83,7 +83,7 @@ class Launchable:
         if before.build.origin == "memory":
             built = replace(built, build=replace(built.build, origin="memory", seconds={}))
         self._source = built
-        self._free = _no_states()  # last, so that it holds no state with the former code
+        self._free = _no_free_states()  # last, so that it holds no state with the former code
 
     @property
     def _code(self) -> Code:
@@ -194,7 +194,7 @@ class Launchable:
         """Forget launch states in a forked process: their buffers and graphs belong to the parent."""
         if any(self._free):
             fork.leak(self._free)
-            self._free = _no_states()
+            self._free = _no_free_states()
 
     def _call_reader(self, lend: arrays.Lend | None) -> Callable[..., Read]:
         """Return a function that checks the arguments of a call, and returns the problem and the values."""
@@ -455,7 +455,8 @@ class Algorithm(Launchable):
                 return
             workspace, allocate = None, storage.allocator.get()
             if nbytes <= (storage.LARGEST_WORKSPACE if allocate is None else storage.LARGEST_BESIDE):
-                workspace = state.memory.workspace(handle, state.number) if handle else state.memory.default
+                memory = state.memory
+                workspace = memory.workspace(handle, state.stream_number) if handle else memory.default
             # Under a lock, since kernels of two calls must not interleave in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:

@@ -74,7 +74,7 @@ def _compiled(spec: Specialisation) -> Any:
 def _library(template: Template, filling: Filling) -> Any:
     """Return a library of a filled template, and around it a function with C's calling convention.
 
-    That returns 0, or if an operator raised what says which; see `code.HostCode.fault`.
+    That returns 0, or if an operator raised what says which; see `code.CpuCode.fault`.
     """
     context = target.target_context
     module, word = ir.Module("cupar"), ir.IntType(64)

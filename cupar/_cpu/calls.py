@@ -21,7 +21,7 @@ from .schedules import Part, Schedule, is_gathered, is_listed, is_numpys, schedu
 from .threads import in_threads
 
 if TYPE_CHECKING:
-    from .code import HostCode
+    from .code import CpuCode
 
 _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 
@@ -106,10 +106,10 @@ class CpuAlgorithm(Algorithm, uses={}):
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
         """Check and keep the arguments of a call, to make it again and again."""
-        return HostBound(self, arguments, named)
+        return CpuBound(self, arguments, named)
 
 
-class HostBound:
+class CpuBound:
     """A call of an algorithm for the CPU with everything bound; see `Bound`."""
 
     def __init__(self, algorithm: CpuAlgorithm, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class HostBound:
         """Release its arrays. It cannot be called afterwards."""
         self._is_closed, self._kept, self._values = True, None, ()
 
-    def __enter__(self) -> HostBound:
+    def __enter__(self) -> CpuBound:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -165,7 +165,7 @@ def class_of(kind: Any) -> Any:
 # --- Running a schedule ----------------------------------------------------------------------------------
 
 
-def run(code: HostCode, schedule: Schedule, values: Sequence[Any]) -> None:
+def run(code: CpuCode, schedule: Schedule, values: Sequence[Any]) -> None:
     """Run a schedule. `values` are addresses, and bytes, whose address the compiled function gets.
 
     An operator that raises ends it.

@@ -39,8 +39,8 @@ def _opened(blob: bytes) -> tuple[list[str], bytes]:
     return head[len(_MAGIC) :].decode().split(), code
 
 
-class HostCode:
-    """A build's code."""
+class CpuCode:
+    """The code of a build for the CPU: what `Code` is to a GPU."""
 
     def __init__(self, spec: Specialisation, blob: bytes, has_code: bool = True) -> None:
         self.spec = spec

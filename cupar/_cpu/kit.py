@@ -33,20 +33,20 @@ class Kit:
 
     All take the parameters of a call, words of 8 bytes: those of a `Part`, the values of the call as
     `Specialisation.value_names` lists them (addresses of arrays, or of other values), the addresses of
-    columns, and the plan's numbers.
+    columns, and the schedule's numbers.
     """
 
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
         self.functions: dict[str, Callable[[], Any]] = {}  # what makes those that are open, by their names
         self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
-        execution, names = phase_spec_of(spec), spec.value_names(spec.algorithm_class._uses)
+        declared, names = phase_spec_of(spec), spec.value_names(spec.algorithm_class._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
-        self._columns = execution.columns
+        self._columns = declared.columns
         columns = enumerate(self._columns)
         self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in columns]
-        self.numbers = [Place(8 * (first + len(execution.columns) + i)) for i in range(execution.numbers)]
+        self.numbers = [Place(8 * (first + len(declared.columns) + i)) for i in range(declared.numbers)]
 
     def _dtype(self, column: str) -> np.dtype[Any]:
         if column in WORDS:

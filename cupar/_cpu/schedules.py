@@ -23,7 +23,7 @@ _LEAST, _MOST = 1 << 16, 64  # items of a part, and parts
 
 
 class PhaseSpec(NamedTuple):
-    """Execution plan of an algorithm: phases and temporary columns.
+    """The phases of an algorithm's calls, and their temporary columns; no plan, which only GPUs have.
 
     Attributes
     ----------
@@ -155,38 +155,38 @@ def is_listed(spec: Specialisation) -> bool:
 
 
 def phase_spec_of(spec: Specialisation) -> PhaseSpec:
-    """Return the plan of a specialisation's algorithm, without columns of arguments that it has not."""
-    execution = _NUMPYS if is_numpys(spec) else PHASE_SPECS[spec.algorithm]
+    """Return the phases of a specialisation, without columns of arguments that it does not have."""
+    declared = _NUMPYS if is_numpys(spec) else PHASE_SPECS[spec.algorithm]
     absent = {"d_in_items", "d_in_items1", "d_in_values"} - {each.name for each in spec.arguments}
-    execution = execution._replace(item=tuple(name for name in execution.item if name not in absent))
+    declared = declared._replace(item=tuple(name for name in declared.item if name not in absent))
     if is_listed(spec) and not is_numpys(spec):
-        execution = execution._replace(phases="p" + execution.phases, check=("check",))
-    return execution
+        declared = declared._replace(phases="p" + declared.phases, check=("check",))
+    return declared
 
 
 def schedule(spec: Specialisation, problem: Any) -> Schedule:
     """Return the schedule of a call."""
-    execution = phase_spec_of(spec)
+    declared = phase_spec_of(spec)
     n, size, numbers = _problem(spec, problem)
     bounds = [(begin, min(begin + size, n)) for begin in range(0, n, size)]
     count = len(bounds)
     parts = [(*each, i, size) for i, each in enumerate(bounds)]
     phases = {"p": parts, "1": [(0, count, 0, size)]}
     steps: list[list[Part]]
-    if execution.made_by == _MERGES.made_by:
+    if declared.made_by == _MERGES.made_by:
         steps = [*_merges(n, count)]
-    elif execution.made_by == _SCAN.made_by and count < 2:  # a single part has no prefix
+    elif declared.made_by == _SCAN.made_by and count < 2:  # a single part has no prefix
         steps = [[Part(2, *each) for each in parts]]
     else:
-        steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(execution.phases)]
+        steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(declared.phases)]
     items = getattr(problem, "num_items", n) + count
-    sizes = [count * _size(spec, each, numbers) for each in execution.part]
-    sizes += [items * _size(spec, each, numbers) for each in execution.item]
-    sizes += [count * _size(spec, each, numbers) for each in execution.check]
+    sizes = [count * _size(spec, each, numbers) for each in declared.part]
+    sizes += [items * _size(spec, each, numbers) for each in declared.item]
+    sizes += [count * _size(spec, each, numbers) for each in declared.check]
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
-    is_search = execution.made_by == _SEARCH.made_by
+    is_search = declared.made_by == _SEARCH.made_by
     size = n << 4 if is_search else max(items, getattr(problem, "items", 0))  # each value is compared often
-    check = functools.partial(offsets.check, problem) if execution.check else None
+    check = functools.partial(offsets.check, problem) if declared.check else None
     return Schedule(steps, columns, nbytes, numbers, size, check)
 
 

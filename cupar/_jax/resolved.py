@@ -18,7 +18,7 @@ from .. import _cache, structs
 from .._base import fork
 from .._cpu import bit_sorts, offsets
 from .._cpu.calls import run
-from .._cpu.code import HostCode
+from .._cpu.code import CpuCode
 from .._cpu.schedules import Part, Schedule
 from .._device import driver
 from .._device.kernels import Library, device_properties
@@ -110,11 +110,11 @@ def _kernel(key: str, algorithm: str, symbol: str) -> int:
 # --- On the CPU -----------------------------------------------------------------------------------------
 
 
-def _host_code(key: str, algorithm: str) -> HostCode:
+def _host_code(key: str, algorithm: str) -> CpuCode:
     code = _codes.get(key)
-    if not isinstance(code, HostCode):
+    if not isinstance(code, CpuCode):
         spec: Any = SimpleNamespace(algorithm=algorithm, functions={})
-        code = HostCode(spec, _payload(key, algorithm))
+        code = CpuCode(spec, _payload(key, algorithm))
         code.check()
         code = _codes.setdefault(key, code)
     return code

@@ -19,7 +19,7 @@ from .._base import fork, log
 from .._base.versions import own_version
 from .._compile import entries, toolchain
 from .._compile.key import FORMAT
-from .._cpu.code import HostCode, packed
+from .._cpu.code import CpuCode, packed
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC
 from .._jobs.threads import off_main_thread
@@ -81,10 +81,10 @@ def _made() -> Entry:
         )
 
 
-def _code() -> HostCode:
-    def use(entry: Entry) -> HostCode:
+def _code() -> CpuCode:
+    def use(entry: Entry) -> CpuCode:
         spec: Any = SimpleNamespace(algorithm="the handler of cupar.jax", functions={})
-        code = HostCode(spec, entry.payload)
+        code = CpuCode(spec, entry.payload)
         code.check()
         return code
 

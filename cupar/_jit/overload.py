@@ -94,7 +94,7 @@ class LoadedKernel(Loaded):
             driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
         self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
 
-    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
+    def _layouts(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
         return Layouts({"arguments": (self._arguments.size, 8)})
 
     @property

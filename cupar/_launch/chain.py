@@ -54,7 +54,7 @@ class Layouts:
 
     @staticmethod
     def of(spec: Specialisation, names: Sequence[str]) -> Layouts:
-        """Return the values of a specialisation; `names` are the parameters that are arrays."""
+        """Return those of a specialisation's calls; `names` are the parameters that are arrays."""
         found: dict[str, tuple[int, int]] = {
             each.name: (0 if each.is_pointer else each.node.size, 8) for each in spec.arguments
         }
@@ -204,6 +204,7 @@ class Chain:
     ----------
     shape : Shape
     values : Layouts
+        Of the calls' values.
     properties : mapping of str to int
         Of the build and the device, for blocks and shared memory.
     functions : mapping of str to c_void_p

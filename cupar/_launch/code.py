@@ -88,7 +88,7 @@ class Loaded:
             self.facts: Any
             self.plan, self.facts = family.planner(found)
             self._prepare(spec)
-            values, overlaps = self._values(spec, arrays), spec.cc >= 90 and not spec.is_kernel
+            values, overlaps = self._layouts(spec, arrays), spec.cc >= 90 and not spec.is_kernel
             name = self.name * spec.is_kernel
             self.chains: Mapping[str, Chain] = {
                 each: Chain(shape, values, found, library.functions, overlaps, name)
@@ -101,7 +101,7 @@ class Loaded:
     def _prepare(self, spec: Specialisation) -> None:
         """Set driver attributes of the kernels, before graphs are made."""
 
-    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
+    def _layouts(self, spec: Specialisation, arrays: Sequence[str]) -> Layouts:
         return Layouts.of(spec, arrays)
 
     def _make_executables(self, executables: Mapping[str, int]) -> None:

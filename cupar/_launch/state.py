@@ -1,4 +1,4 @@
-"""Launch state that successive calls on one stream share: readers, parameter buffers and the last plan."""
+"""Launch state that successive calls on one stream share: parameter buffers, and what the plan returned."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqu
 
 
 class LaunchState:
-    """Launch state that successive calls use: parameter buffers, executables, and the last plan.
+    """Launch state that successive calls use: parameter buffers, executables, and the plan's last result.
 
     A call takes one from its algorithm's free ones and gives it back, so one algorithm object serves many
     threads. It is for one stream: see `Executable`.
@@ -74,7 +74,7 @@ class LaunchState:
         Takes `lend`; returns `read`.
     context : Context
         The current one.
-    number : int or None
+    stream_number : int or None
         The driver's number of the stream that its calls are for; None: for any stream, and kernels are
         launched one by one.
     stream : int
@@ -84,7 +84,7 @@ class LaunchState:
     ----------
     name : str
         The algorithm's or kernel's.
-    number
+    stream_number
         As given.
     read : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
@@ -94,17 +94,23 @@ class LaunchState:
     loaded
         As given.
     problem : object
-        That of the call before; None: there is no plan that may be used again. If a call's is another one,
+        That of the call before; None: the plan's result may not be used again. If a call's is another one,
         `prepare` must come before `enqueue`.
     nbytes, shape, numbers
-        The plan: bytes of temporary storage; a shape by its index among the family's names, and its numbers.
-        Of several shapes, or none, tuples of these. If the shape is None, `enqueue` must be set anew.
+        What the plan has said: bytes of temporary storage; a shape by its index among the family's names,
+        and its numbers. Of several shapes, or none, tuples of these. If the shape is None, `enqueue` must be
+        set anew.
     enqueue : callable
         Takes the result of `read`, the address of the temporary storage, `numbers` and the stream's handle.
     """
 
     def __init__(
-        self, loaded: Loaded, new_reader: NewReader, context: driver.Context, number: int | None, stream: int
+        self,
+        loaded: Loaded,
+        new_reader: NewReader,
+        context: driver.Context,
+        stream_number: int | None,
+        stream: int,
     ) -> None:
         self._context = context
         self.loaded = loaded
@@ -119,8 +125,8 @@ class LaunchState:
         self.shape: int | tuple[int, ...] | None = ()
         self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
-        self.number, self._stream = number, stream
-        self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
+        self.stream_number, self._stream = stream_number, stream
+        self._may_be_graphs = stream_number == 0 or (stream_number is not None and driver.is_plain(stream))
         self._plan, self._facts = self.loaded.plan, self.loaded.facts
         self._emitted = Emitted()
         self._emit = self._emitted.emit
@@ -129,7 +135,7 @@ class LaunchState:
 
     def prepare(self, read: Read) -> None:
         """Run the plan for a call whose problem is not that of the call before, and set `enqueue`."""
-        self.problem = None  # until all of the plan is there
+        self.problem = None  # until the plan has said everything
         emitted = self._emitted
         emitted.shape = None
         if emitted.others:  # of several, or of a plan that was interrupted

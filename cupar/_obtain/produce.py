@@ -116,10 +116,10 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
     """Return the code of a build; `kept` is the specialisation that stays in memory."""
     if not kept.is_cpu:
         return Code(kept, blob)
-    from .._cpu.code import HostCode
+    from .._cpu.code import CpuCode
     from .._cpu.schedules import has_code
 
-    host: Any = HostCode(kept, blob, has_code(kept))
+    host: Any = CpuCode(kept, blob, has_code(kept))
     return host  # type: ignore[no-any-return]
 
 
