@@ -35,6 +35,9 @@ class _Given:
         if isinstance(value, (np.ndarray, np.generic)):
             self._key: Any = value.dtype.str, value.shape, value.tobytes()
             return
+        if isinstance(value, (float, complex)):  # 0.0 is equal to -0.0, and is another initial value
+            self._key = type(value), repr(value)
+            return
         try:
             hash(value)
         except TypeError:

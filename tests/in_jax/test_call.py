@@ -113,6 +113,13 @@ def test_an_operator_that_changes_is_never_stale(monkeypatch):
         assert scanned(jnp.ones(3, np.int32), lambda_of_scale).tolist() == [1, 1 + scale, 1 + 2 * scale]
 
 
+def test_zeros_of_both_signs_are_two_initial_values():
+    given = {"d_in": jnp.ones(0, np.float32), "op": cupar.OpKind.PLUS, "num_items": 0}
+    out = {"d_out": jax.ShapeDtypeStruct((1,), np.float32)}
+    found = [call(cupar.reduce_into, {**given, "h_init": zero}, out)["d_out"] for zero in (0.0, -0.0)]
+    assert np.signbit(found).tolist() == [[False], [True]]
+
+
 def lambda_of_scale(a, b):
     return a + b * SCALE
 
