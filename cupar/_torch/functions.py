@@ -127,20 +127,22 @@ def _of_sum(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
     return _sum(False, (dim, keepdims), x)
 
 
-def _of_reduction(_: Any, x: Any, dim: Any, keepdims: bool, op: Any, init: Any = None) -> Any:
+def _of_reduction(own: Any, x: Any, dim: Any, keepdims: bool, op: Any, init: Any = None) -> Any:
     """Return a reduction with the gradient of the last item of a scan."""
     along, axis = _flat(x, _one("reduce", dim))
     if init is not None:
         shape = [*along.shape]
         shape[axis] = 1
         along = torch.cat([along.new_full(shape, init), along], axis)
-    if not along.shape[axis]:
-        raise RuntimeError("x: a reduction of no items has no gradient")
+    if not along.shape[axis]:  # the identity, whatever `x` is: their sum is 0, and has a gradient
+        with below():
+            found = own(x.detach(), dim, keepdims)
+        return found + _of_sum(own, x, dim, keepdims)
     return scan(along, op, dim=axis).select(axis, -1).reshape(results.reduced(x.shape, dim, keepdims))
 
 
-def _of_product(_: Any, x: Any, dim: Any, keepdims: bool) -> Any:
-    return _of_reduction(_, x, dim, keepdims, operators.mul)
+def _of_product(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
+    return _of_reduction(op, x, dim, keepdims, operators.mul)
 
 
 def _of_cumulative(fn: Any) -> Callable[..., Any]:
@@ -332,7 +334,10 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
         given, dims = filled(arguments), [*in_dims, *[None] * len(names)]
         rows = []
         for row_number in range(info.batch_size):
-            one = [x if dims[i] is None else x.select(dims[i], row_number) for i, x in enumerate(given)]
+            one = [
+                x if i not in tensors or dims[i] is None else x.select(dims[i], row_number)
+                for i, x in enumerate(given)
+            ]
             found = op(*one)
             rows.append(found if isinstance(found, (tuple, list)) else (found,))
         stacked = [torch.stack(each) for each in zip(*rows, strict=True)]
@@ -352,7 +357,7 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
                 given[i] = batched(info, given[i], in_dims[i])
         given[at] = dim % (given[0].ndim - 1) + 1
         found = op(*given)
-        return found, (0,) * len(found) if isinstance(found, tuple) else 0
+        return found, (0,) * len(found) if isinstance(found, tuple) else names.count("q")  # q comes first
 
     result = "Tensor[]" if row.is_list else "Tensor"
     if row.cls is not None:

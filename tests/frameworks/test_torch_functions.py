@@ -151,6 +151,15 @@ def test_items_that_count(called):
     assert torch.autograd.gradcheck(lambda x: ours(x, dim=1, where=where), X.clone().requires_grad_())
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((0,), None), ((3, 0), 1), ((0, 3), 0), ((3, 0), 0)])
+def test_products_of_no_items(shape, dim):
+    x = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+    found = ct.prod(x, dim)
+    assert torch.equal(found, ct.prod(x.detach(), dim)) and (found == 1).all()
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    assert slope.shape == shape
+
+
 def test_items_that_count_in_batches():
     where = X > 1
     batched = torch.func.vmap(lambda x, where: ct.sum(x, dim=0, where=where))(X, where)
@@ -158,6 +167,14 @@ def test_items_that_count_in_batches():
     assert torch.equal(ct.sum(X[0, 0], dim=0, where=where[0, 0]), X[0, 0])
     with pytest.raises(RuntimeError, match="where: the gradient of reduce is known of all items alone"):
         ct.reduce(X.clone().requires_grad_(), larger, dim=1, where=where)
+
+
+@pytest.mark.parametrize(("q", "dim"), [([0.25, 0.75], 0), ([0.25, 0.75], None), (0.5, None), (0.5, -1)])
+def test_quantiles_in_batches(q, dim):
+    """As many as there are of the batch, too: rows and quantiles are not exchanged."""
+    x = torch.stack([X[:2], X[1:]])
+    found = torch.func.vmap(lambda x: ct.quantile(x, q, dim), in_dims=2)(x.movedim(0, 2))
+    assert torch.equal(found, torch.stack([ct.quantile(each, q, dim) for each in x]))
 
 
 def test_dtypes():
