@@ -28,7 +28,7 @@ from .._device import driver
 from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
 from .._functions.libraries import ArrayLibrary
-from .._launch.chain import dimensions, number
+from .._launch.chain import dimensions, variable_of
 from .._launch.state import Emitted
 from ..host import View
 from . import resolved
@@ -295,13 +295,13 @@ class Rendering:
             chain = loaded.chains[loaded.shape_names[shape]]
             known = {"address": address}
             known.update(zip((f"v_{name}" for name in chain.values.layouts), values, strict=True))
-            known.update(zip(map(number, chain.numbers), numbers, strict=True))
+            known.update(zip(map(variable_of, chain.numbers), numbers, strict=True))
             for launch, packing, _, block in chain.launches:
                 items = [_summed(item, known) for item in packing.items]
                 packed = struct.pack(packing.format, *items) + packing.constants
                 packed += bytes(-len(packed) % 8)
                 sizes = [
-                    known[number(each)] if isinstance(each, str) else each
+                    known[variable_of(each)] if isinstance(each, str) else each
                     for _, each in dimensions(launch, block)
                 ]
                 function = self._function("kernel", key, spec.algorithm, launch.kernel)

@@ -91,7 +91,7 @@ def _packed(launch: Launch, values: Layouts) -> Packing:
     if isinstance(first, Arguments):
         return Packing(f"{first.size}s", ("read",), first.places, constants=first.constants)
     # Grid and shared memory are packed too: changes are detected by the bytes alone.
-    varying = [number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
+    varying = [variable_of(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
     code, items, at, offsets, packed = "=" + "I" * len(varying), [*varying], 4 * len(varying), [], []
     for parameter in launch.parameters:
         fields, alignment = _fields(parameter, values)
@@ -120,9 +120,9 @@ def _fields(parameter: Parameter, values: Layouts) -> tuple[list[tuple[str, str 
 def _field(field: Any, values: Layouts) -> tuple[str, str | None, int, int]:
     if isinstance(field, Number):
         width = _SIZES[field.code]
-        return field.code, number(field.name), width, width
+        return field.code, variable_of(field.name), width, width
     if isinstance(field, Storage):
-        return "Q", "address" if field.offset == 0 else f"address + {number(field.offset)}", 8, 8
+        return "Q", "address" if field.offset == 0 else f"address + {variable_of(field.offset)}", 8, 8
     assert isinstance(field, Value)
     size, alignment = values.layouts.get(field.name, (None, 8))
     if size is None:  # an object without members, as most operators are
@@ -132,8 +132,8 @@ def _field(field: Any, values: Layouts) -> tuple[str, str | None, int, int]:
     return f"{size}s", f"v_{field.name}", size, alignment
 
 
-def number(name: str | int) -> str:
-    """Return the name of a plan's number in generated functions."""
+def variable_of(name: str | int) -> str:
+    """Return the variable of generated functions that a plan's number is in; of a constant, its text."""
     return str(name) if isinstance(name, int) else f"n_{name.replace(' ', '_')}"
 
 
@@ -319,7 +319,7 @@ class Chain:
         varying = [(n, each) for n, each in dimensions(launch, block) if isinstance(each, str)]
         if where == "config" and self._is_users:
             varying += zip(_ATTRIBUTES, _ATTRIBUTES, strict=True)
-        grids = [f"_{where}_{k}.{n} = {number(each)}" for n, each in varying]
+        grids = [f"_{where}_{k}.{n} = {variable_of(each)}" for n, each in varying]
         items = ", ".join(packed.items)
         pack = f"_pack_into_{k}(_buffer_{k}, 0, {items})"
         if self._is_users:
@@ -328,7 +328,7 @@ class Chain:
         return {"k": str(k), "items": items, "pack": pack, "grids": grids}
 
     def _names_of_numbers(self) -> str:
-        return f"({''.join(f'{number(each)}, ' for each in self.numbers)})"
+        return f"({''.join(f'{variable_of(each)}, ' for each in self.numbers)})"
 
     def _defined(
         self, function: str, names: dict[str, Any], set_values: Sequence[str], launch: Sequence[str]

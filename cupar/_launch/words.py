@@ -10,7 +10,7 @@ This is the table of an algorithm's build (of a kernel's: see `_host.kernel_type
 A shape is the number of its launches, the most bytes and the most parameters that one of them has, and a
 record of each launch::
 
-    `RECORD`                                          kernel, launch attribute, and how many of each follow
+    `RECORD`                                          function, launch attribute, and how many of each follow
     a sum for each of 7 dimensions                    grid, block, shared memory
     the offset of each parameter
     each store                                        offset, bytes, whether by address, and a sum
@@ -35,7 +35,7 @@ from .._base.data import dataclass
 from .._device import driver, storage
 from .._device.kernels import PROGRAMMATIC
 from .._kernels.family import Launch
-from .chain import Chain, Packing, dimensions, number
+from .chain import Chain, Packing, dimensions, variable_of
 
 FUNCTIONS = (
     "cuLaunchKernelEx",
@@ -59,7 +59,7 @@ ZERO, ADDRESS, STREAM, STATUS, VALUES = range(5)  # indices in the words of a ca
 
 def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, int]:
     """Return the indices of a call's words, by the names that a `Packing` has for them."""
-    names = [*(f"v_{each}" for each in values), *map(number, numbers)]
+    names = [*(f"v_{each}" for each in values), *map(variable_of, numbers)]
     return {"address": ADDRESS, **{name: place for place, name in enumerate(names, start=VALUES)}}
 
 
@@ -111,7 +111,7 @@ class LaunchRecord:
             shown, name = address_of(_show_users if self.is_users else _show), addressof(text)
         varying = (self.launch.grid, self.launch.shared)
         before = 0 if self.is_users else 4 * sum(isinstance(each, str) for each in varying)
-        sums = [self._sum(number(each)) for _, each in dimensions(self.launch, self.block)]
+        sums = [self._sum(variable_of(each)) for _, each in dimensions(self.launch, self.block)]
         stores = [
             (offset, size, int(code.endswith("s")), *self._sum(item))
             for offset, size, code, item in self.packing.fields
