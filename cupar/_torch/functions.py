@@ -349,13 +349,15 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
         """Take the batch for one more dimension, where there is one to count along."""
         given = filled(arguments)
         at = names.index("axis")
-        dim = _one(name, given[at])
+        dim = given[at]
         if dim is None or any(given[i] is not None and names[i] != "where" for i in tensors[1:]):
             return vmap(info, in_dims, *arguments)
         for i in tensors:
             if given[i] is not None:
                 given[i] = batched(info, given[i], in_dims[i])
-        given[at] = dim % (given[0].ndim - 1) + 1
+        several, ndim = isinstance(dim, (list, tuple)), given[0].ndim - 1
+        dims = [dimension("dim", each, ndim) + 1 for each in (dim if several else (dim,))]
+        given[at] = dims if several else dims[0]
         found = op(*given)
         return found, (0,) * len(found) if isinstance(found, tuple) else names.count("q")  # q comes first
 

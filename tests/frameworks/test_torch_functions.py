@@ -177,6 +177,14 @@ def test_quantiles_in_batches(q, dim):
     assert torch.equal(found, torch.stack([ct.quantile(each, q, dim) for each in x]))
 
 
+def test_several_dimensions_in_batches():
+    x = torch.stack([X, 2 * X])
+    found = torch.func.vmap(lambda x: ct.sum(x, (-1, 0)), in_dims=1)(x.movedim(0, 1))
+    assert torch.equal(found, x.sum((1, 2)))
+    with pytest.raises(IndexError, match="dim: expected from -2 to 1"):
+        torch.func.vmap(lambda x: ct.sum(x, 2))(x)
+
+
 def test_dtypes():
     words = WORDS.to(torch.int8)
     for found in (ct.sum(words, dtype=torch.float32), ct.reduce(words, operator.add, dtype=torch.float32)):
