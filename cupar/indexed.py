@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from . import structs
 from ._call.algorithm import Algorithm
 from ._kernels.reduce_by_index import REDUCE_BY_INDEX, ReduceByIndexProblem
-from ._launch.arguments import choice, item_count, refuse, two_phases
+from ._launch.arguments import item_count, refuse, two_phases
 from ._obtain.arguments import accumulation, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
-from .reduce import Determinism
+from .reduce import Determinism, known_determinism
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,9 +137,7 @@ def reduce_by_index(
     """
     if h_init is None:
         raise TypeError("h_init: a reduction by index needs an initial value, the result of an empty bin")
-    wanted = choice("determinism", Determinism, determinism)
-    if wanted is Determinism.GPU_TO_GPU:
-        raise ValueError("determinism: there is no GPU_TO_GPU yet; RUN_TO_RUN is the default")
+    wanted = known_determinism(determinism)
     types = accumulation(d_in, d_out, op, h_init)
     if types.accumulator.itemsize > _MOST_BYTES:
         raise TypeError(f"d_in: expected values of at most {_MOST_BYTES} bytes, got {types.accumulator}")

@@ -139,11 +139,17 @@ def reduce_into(
     )
 
 
-def _supported(determinism: Any, types: Accumulation) -> Determinism:
-    """Return a determinism, or raise unless there are kernels of it for these types and operator."""
+def known_determinism(determinism: Any) -> Determinism:
+    """Return a determinism that there is; raise TypeError or ValueError otherwise."""
     wanted = choice("determinism", Determinism, determinism)
     if wanted is Determinism.GPU_TO_GPU:
         raise ValueError("determinism: there is no GPU_TO_GPU yet; RUN_TO_RUN is the default")
+    return wanted
+
+
+def _supported(determinism: Any, types: Accumulation) -> Determinism:
+    """Return a determinism, or raise unless there are kernels of it for these types and operator."""
+    wanted = known_determinism(determinism)
     same = types.d_out.value == types.accumulator and types.accumulator.kind != "c"
     plus = types.operator.kind is OpKind.PLUS and types.init is not None and same
     if wanted is Determinism.NOT_GUARANTEED and not plus:

@@ -18,7 +18,14 @@ _WORDS = 4  # of a part: numbers of items kept for each output, and last whether
 _GOES_ON = 3
 
 
-def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int = 0) -> Phases:
+@inlined
+def _endless(p: Any) -> Any:
+    return 1 << 62
+
+
+def _compacted(
+    kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int = 0, room: Any = _endless
+) -> Phases:
     """Return all phases, beginning with `stage`.
 
     Parameters
@@ -30,6 +37,8 @@ def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int
         The outputs, in the order of the columns.
     first : int, optional
         The first item of a part that is copied.
+    room : callable, optional
+        ``room(p)``: how many items are copied at most.
     """
     (count, store_count), write_total = kit.column(0), kit.write(total)
     counts, told = (3, 2) if len(outs) == 3 else (1, 1)
@@ -48,7 +57,7 @@ def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int
         for i in range(counts):
             total = 0
             for word in range(i, _WORDS * end(p), _WORDS):
-                total += count(p, word)
+                total = min(total + count(p, word), room(p))
                 store_count(p, word, total)
             if i < told:
                 write_total(p, i, total)
@@ -226,7 +235,11 @@ def _cutter(kit: Kit) -> Any:
 
 
 def sets(kit: Kit) -> Phases:
-    """Find a set of two sorted ranges, each part of which goes through its own keys as through a merge."""
+    """Find a set of two sorted ranges, each part of which goes through its own keys as through a merge.
+
+    Ranges that are not sorted, or by an operator that is no order, have an unspecified result: but that
+    ends, and fits where that of sorted ones does.
+    """
     read1, before = kit.read("d_in_keys1"), kit.predicate("op")
     read2 = kit.read("d_in_keys2", "d_in_keys1")
     (_, store_count), (_, store), cut = kit.column(0), kit.column(1), _cutter(kit)
@@ -236,6 +249,11 @@ def sets(kit: Kit) -> Phases:
         "set_difference": (False, True, False),
         "set_symmetric_difference": (False, True, True),
     }[kit.spec.algorithm]
+    count1, count2 = map(integer, kit.numbers)
+    room = {
+        "set_intersection": inlined(lambda p: min(count1(p), count2(p))),
+        "set_difference": count1,
+    }.get(kit.spec.algorithm, inlined(lambda p: count1(p) + count2(p)))
     read_item1 = read_item2 = inlined(lambda p, i: 0)
     store_item = inlined(lambda p, i, item: None)
     if "d_in_items1" in kit.arguments:
@@ -245,9 +263,11 @@ def sets(kit: Kit) -> Phases:
     def stage(p: Any) -> None:
         first = place = begin(p) + number(p)
         (i, j), (n, m) = cut(p, begin(p)), cut(p, end(p))
+        n = min(max(n, i), i + end(p) - begin(p) + 1)  # which changes nothing if keys are sorted
+        m = min(max(m, j), j + end(p) - begin(p) + 1 - (n - i))
         while i < n or j < m:
             is_first = j == m or (i < n and not before(p, read2(p, j), read1(p, i)))
-            is_second = i == n or (j < m and not before(p, read1(p, i), read2(p, j)))
+            is_second = not is_first or (j < m and not before(p, read1(p, i), read2(p, j)))
             if is_first and (has_pairs if is_second else has_first):
                 store(p, place, read1(p, i))
                 store_item(p, place, read_item1(p, i))
@@ -261,4 +281,4 @@ def sets(kit: Kit) -> Phases:
         store_count(p, _WORDS * number(p), place - first)
 
     outs = [each for each in ("d_out_keys", "d_out_items") if each in kit.arguments]
-    return _compacted(kit, stage, "d_out_num_selected", outs)
+    return _compacted(kit, stage, "d_out_num_selected", outs, room=room)

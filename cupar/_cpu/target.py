@@ -315,9 +315,19 @@ def _rounded(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     return context.cast(builder, found, signature.args[0], signature.return_type)
 
 
+def _renamed(context: Any, builder: Any, source: Any, kind: Any, value: Any) -> Any:
+    """Convert a struct to one of the same layout whose fields have other names."""
+    fields = [
+        context.cast(builder, builder.extract_value(value, i), a, b)
+        for i, (a, b) in enumerate(zip(source, kind, strict=True))
+    ]
+    return context.make_tuple(builder, kind, fields)
+
+
 _OF_UFUNCS = arithmetic.of_ufuncs(types, typing.signature)
 
 for _each in arithmetic.lowerings(types, typing.signature):
     _OVERRIDES.lower(_each.function, *_each.signature)(_each.emit)
 _OVERRIDES.lower(round, types.Float)(_rounded)
 _OVERRIDES.lower_cast(types.Float, types.Integer)(_to_integer)
+_OVERRIDES.lower_cast(types.BaseNamedTuple, types.BaseNamedTuple)(_renamed)

@@ -15,7 +15,7 @@ from ..histogram import histogram_even, histogram_range
 from ..indexed import reduce_by_index
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
-from ..reduce import Determinism
+from ..reduce import Determinism, known_determinism
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
@@ -197,12 +197,14 @@ def _segment_reduce(
             f"ids: expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
         )
     check_numbers("ids", ids, "biu")
-    if mode not in ("drop", "raise"):
+    determinism = known_determinism(determinism)
+    if not isinstance(mode, str) or mode not in ("drop", "raise"):
         raise ValueError(f"mode: expected 'drop' or 'raise', got {mode!r}")
     if mode == "raise" and ids.size:
         low, high = bounds(work, ids, "mode")
         if low < 0 or high >= count:
-            raise IndexError(f"ids: expected from 0 to {count - 1}, got from {low} to {high}")
+            wanted = f"from 0 to {count - 1}" if count else "none, as there are no segments"
+            raise IndexError(f"ids: expected {wanted}, got from {int(low)} to {int(high)}")
     result, within = dtypes_of(x, dtype)
     known = operators.identity_of(op, within) if init is None else init
     if init is None and known is not None:
@@ -305,7 +307,7 @@ def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, s
         low, high = bounds(work, x) if x.size else (0, -1)
         if low < 0:
             raise ValueError(f"x: expected no item below 0, got {low}")
-        length = integer("x", max(int(high) + 1, least), _MOST)
+        length = max(integer("x", int(high), _MOST - 1) + 1 if x.size else 0, least)
     out = work.empty((length,), INT64 if weights is None else _FLOAT)
     if length and weights is None:
         counted(work, cast(x.items, INT64) if x.dtype.kind == "b" else x.items, x.size, out.items, length)

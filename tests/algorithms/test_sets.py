@@ -85,3 +85,20 @@ def test_the_default_is_less_and_each_has_its_own_build(specified):
         default == specified(cupar.set_union, *keys, OpKind.LESS) == specified(cupar.set_union, *keys, None)
     )
     assert default != specified(cupar.set_symmetric_difference, *keys)
+
+
+@pytest.mark.parametrize(
+    "name", ["set_union", "set_intersection", "set_difference", "set_symmetric_difference"]
+)
+@pytest.mark.parametrize("op", [OpKind.LESS, OpKind.LESS_EQUAL])
+def test_sets_of_what_is_not_sorted_end_on_the_cpu(name, op, rng, monkeypatch):
+    """In the space of sorted ones: cuts of parts go back and forth, or neither key is first."""
+    monkeypatch.setattr("cupar._cpu.schedules._LEAST", 4)
+    algorithm = getattr(cupar, name)("f8", None, "f8", None, "f8", None, "i8", op, cc="cpu")
+    for n, m in rng.integers(0, 200, (60, 2)).tolist():
+        room = {"set_intersection": min(n, m), "set_difference": n}.get(name, n + m)
+        a, b = (np.where(rng.random(k) < 0.1, np.nan, rng.integers(0, 20, k)) for k in (n, m))
+        out, count = np.full(n + m + 70, -1.0), np.zeros(1, np.int64)
+        algorithm.run(a, None, n, b, None, m, out, None, count)
+        assert 0 <= count[0] <= room
+        assert np.all(out[room:] == -1)

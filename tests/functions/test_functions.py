@@ -65,6 +65,26 @@ REFUSED = [
         "sorter: expected from -3 to 2",
     ),
     (lambda: arrays.searchsorted(N, N, sorter=X[0]), TypeError, "sorter: expected integers, got float32"),
+    (
+        lambda: arrays.segment_reduce(X, N[:2], cupar.OpKind.PLUS, 3, determinism="a"),
+        TypeError,
+        "determinism: expected a Determinism",
+    ),
+    (
+        lambda: arrays.segment_reduce(X, N[:2], cupar.OpKind.PLUS, 3, mode=np.array(["drop", "raise"])),
+        ValueError,
+        "mode: expected 'drop' or 'raise', got array",
+    ),
+    (
+        lambda: arrays.segment_reduce(X, N[:2], cupar.OpKind.PLUS, 0, mode="raise"),
+        IndexError,
+        "ids: expected none, as there are no segments, got from 0 to 1",
+    ),
+    (
+        lambda: arrays.bincount(np.array([1 << 63], np.uint64)),
+        ValueError,
+        f"x: expected from 0 to {2**31 - 3}, got {2**63}",
+    ),
     (lambda: arrays.bincount(N, weights=N + 1j), TypeError, "weights: expected real numbers"),
     (lambda: arrays.merge(N, (N, N)), TypeError, "b: expected numbers, got {"),
     (lambda: arrays.histogram(X, range=3), TypeError, "range: expected a pair of numbers, got 3"),
