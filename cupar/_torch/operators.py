@@ -223,10 +223,16 @@ def differentiable(
             ]
             return jvp(primals, ctx.how, *tangents)
 
-    base = torch.autograd.Function
-    parts = {"forward": forward, "backward": gradients, "jvp": tangent}
-    cls = type(name, (base,), {key: staticmethod(each) for key, each in parts.items()})
-    apply: Callable[..., Any] = super(base, cls).apply
+    # The base of `Function` is for one level of transforms, as operators are: it asks for no `setup_context`.
+    base = torch.autograd.function._SingleLevelFunction
+    parts = {
+        "forward": forward,
+        "backward": gradients,
+        "jvp": tangent,
+        "_compiled_autograd_key": torch.autograd.Function._compiled_autograd_key,
+    }
+    cls: Any = type(name, (base,), {key: staticmethod(each) for key, each in parts.items()})
+    apply = cls.apply
 
     def applied(is_direct: bool, how: Any, *tensors: Any) -> Any:
         if not in_transform():
