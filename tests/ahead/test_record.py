@@ -168,6 +168,10 @@ CASES = {
     "merge": lambda: cupar.merge("f4", "i4", "f4", "i4", "f4", "i4", lambda a, b: abs(a) < abs(b), cc=CC),
     "set_union": lambda: cupar.set_union("f4", "i4", "f4", "i4", "f4", "i4", "i8", lambda a, b: a > b, cc=CC),
     "set_difference": lambda: cupar.set_difference("i2", None, "i2", None, "i2", None, "i8", cc=CC),
+    "set_intersection": lambda: cupar.set_intersection("i2", None, "i2", None, "i2", None, "i8", cc=CC),
+    "set_symmetric_difference": lambda: cupar.set_symmetric_difference(
+        "u4", None, "u4", None, "u4", None, "i4", cc=CC
+    ),
     "in order": lambda: cupar.reduce_into("f4", "f4", lambda a, b: b, ZERO, commutative=False, cc=CC),
     "merge_sort": lambda: cupar.merge_sort("f4", None, "f4", None, lambda a, b: abs(a) < abs(b), cc=CC),
     "radix_sort": lambda: cupar.radix_sort("u4", "u4", "f4", "f4", cupar.SortOrder.DESCENDING, cc=CC),

