@@ -45,7 +45,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     assert first.build.origin == "built"
     assert kernels(first, tmp_path)
     found = spills_or_calls(first, tmp_path)
-    # Four or five blocks of a multiprocessor have so many registers: with a block less, and no spills, kernels
+    # Four or five blocks of a multiprocessor have these registers: with a block less, and no spills, they
     # take no less time on an H200.
     some = {"exclusive_segmented_scan": 6, "segmented_reduce": 31}
     if name in some:
