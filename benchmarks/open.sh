@@ -22,7 +22,6 @@ measure() {
   timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
-measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
 measure more python benchmarks/more.py --json "$out/more.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
