@@ -220,7 +220,7 @@ def test_another_library_may_allocate(library):
         assert not alive
         assert not library.memory
         mine = used(7, 4096)
-        state.memory, state.number, state.nbytes = context().part(storage.ContextMemory), 70, 4096
+        state.memory, state.stream_number, state.nbytes = context().part(storage.ContextMemory), 70, 4096
         Algorithm._run(algorithm, 7, ())  # which takes no time
         assert enqueued[1:] == [(mine.address, 7, 0)]
     finally:
