@@ -47,6 +47,21 @@ def merge_sort(rng):
     return Case("merge_sort", f"{arguments}, {before.name}", f"{arguments}, n", make, operators, most=70_000)
 
 
+def two_ranges(rng, n, dtype, style, before, sources, items):
+    """Return the arrays of two sorted ranges, their keys and the items that go with them."""
+    arrays, found, others = {}, [], []
+    for source in sources:
+        keys = data.values(rng, n, dtype, style if n < 5000 else "few")
+        more, read = source.make(rng, n, keys[places_of(before, keys)])
+        arrays |= more
+        found.append(read)
+    for source in items:
+        more, read = source.make(rng, n)
+        arrays |= more
+        others.append(read)
+    return arrays, found, others
+
+
 def merge(rng):
     dtype = any_dtype(rng)
     before, style = order(rng, dtype)
@@ -55,16 +70,7 @@ def merge(rng):
     items = [Source(rng, name, item) for name in ("x", "y")] if rng.random() < 0.5 else []
 
     def make(rng, n):
-        arrays, found, others = {}, [], []
-        for source in sources:
-            keys = data.values(rng, n, dtype, style if n < 5000 else "few")
-            more, read = source.make(rng, n, keys[places_of(before, keys)])
-            arrays |= more
-            found.append(read)
-        for source in items:
-            more, read = source.make(rng, n)
-            arrays |= more
-            others.append(read)
+        arrays, found, others = two_ranges(rng, n, dtype, style, before, sources, items)
         arrays["out_keys"] = data.values(rng, 2 * n, dtype, "few")
         if items:
             arrays["out"] = data.values(rng, 2 * n, item, "few")
@@ -91,16 +97,7 @@ def sets(kind, rng):
     items = [Source(rng, name, item) for name in ("x", "y")[: 1 + is_both]] if rng.random() < 0.5 else []
 
     def make(rng, n):
-        arrays, found, others = {}, [], []
-        for source in sources:
-            keys = data.values(rng, n, dtype, style if n < 5000 else "few")
-            more, read = source.make(rng, n, keys[places_of(before, keys)])
-            arrays |= more
-            found.append(read)
-        for source in items:
-            more, read = source.make(rng, n)
-            arrays |= more
-            others.append(read)
+        arrays, found, others = two_ranges(rng, n, dtype, style, before, sources, items)
         arrays["out_keys"] = data.values(rng, 2 * n, dtype, "few")
         arrays["count"] = np.zeros(1, "i8")
         if items:
