@@ -21,6 +21,13 @@ def test_threads_on_one_gpu():
         assert list(found) == [16] * 3
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_structs_of_threads_on_one_gpu(size):
+    """They go through the host; of two ranks in slices, of more after rounds of samples."""
+    with ThreadPoolExecutor(size) as pool:
+        list(pool.map(lambda group: ranks.check_fields(group, ranks.Device), distributed.threads(size, 60)))
+
+
 def test_one_rank_on_a_gpu():
     assert ranks.check_all(distributed.group(), ranks.Device) == 16
 

@@ -4,6 +4,7 @@ import numpy as np
 
 import cupar
 from cupar import distributed
+from cupar.distributed import arrays
 
 Affine = cupar.gpu_struct({"a": np.int64, "b": np.int64}, "Affine")
 SHAPES = ("even", "uneven", "holes", "one")
@@ -278,6 +279,36 @@ def check_all(group, kind=Host, shapes=SHAPES):
         for n in (0, 1, group.size + 1, 5000):
             checks.problem(shape, n, rng)
     return checks.problems
+
+
+def by_a(p, q):
+    return p.a < q.a
+
+
+def a_is_large(p):
+    return p.a > 25
+
+
+def check_fields(group, kind=Host):
+    """Sort and keep structs, of which each field is an array of its own; every rank knows the whole."""
+    rng = np.random.default_rng(5)
+    ends = [0, 300, 300, *(305 + 95 * i for i in range(group.size - 2))][: group.size + 1]
+    items = np.zeros(ends[-1], Affine.dtype)
+    items["a"], items["b"] = rng.integers(0, 50, len(items)), np.arange(len(items))
+    part = slice(ends[group.rank], ends[group.rank + 1])
+    order = np.argsort(items["a"], kind="stable")
+    x, get = kind.put(items[part]), kind.get
+    for found, expected in (
+        (arrays.sort(x, less=by_a, group=group), items[order][part]),
+        (arrays.copy_if(x, a_is_large, group=group), items[part][items["a"][part] > 25]),
+    ):
+        for field, name in zip(found, ("a", "b"), strict=True):
+            np.testing.assert_array_equal(get(field), expected[name])
+    sort = distributed.merge_sort(x, x, x, x, by_a, group=group)
+    out, moved = kind.put(np.zeros_like(items[part])), kind.put(np.zeros_like(items[part]))
+    sort.run(x, x, out, moved, len(items[part]))
+    for found in (out, moved):
+        assert get(found).tolist() == items[order][part].tolist()
 
 
 def differing(group, kind=Host):
