@@ -70,6 +70,10 @@ class Carry:
             self._initial_value[0] = _scalar(h_init, self.value)
         return self._initial
 
+    def alike(self, h_init: Any) -> dict[str, Any]:
+        """Return an initial value as ranks compare it, by the name of its parameter."""
+        return {"h_init": self.initial(h_init)["value"].tolist()[0]}
+
     def written(self, records: Any) -> Any:
         """Return an output that takes a value and writes its record."""
         return TransformOutputIterator(records, operators.there(self.value), self.value)

@@ -6,6 +6,8 @@ import json
 import os
 import struct
 import sys
+import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +26,9 @@ _Exchange = tuple[Sequence[Any], Sequence[Any]]  # arrays to send to each rank, 
 _SIZE = "size"
 _TEXT = 32  # bytes of an initial value's text, or of its digest
 _SHOWN = 4  # ranks that a message names, of those that mean the same
+_WAITING = struct.Struct("<cI")  # the message of a rank that waits for all: a sign, and its calls' checksum
+_SIGN = b"="
+_KNOWN = 256  # calls on devices that are known since ranks last agreed
 
 
 class Group:
@@ -50,9 +55,11 @@ class Group:
         self.transport: str = comm.transport
         self._failure, self._process = "", os.getpid()
         self._talked = 0  # how often
-        # The number of objects made, the description of the last one, and the number of its gathers.
-        self._made, self._digest, self._gathers = 0, bytes(8), 0
-        self._initial = ""  # the initial value of the call that gathers next
+        self.made = 0  # the number of objects
+        self._digest, self._gathers = bytes(8), 0  # of the last one: its description, and its gathers
+        self._alike: Mapping[str, Any] = {}  # what all ranks give to the call that gathers next
+        # Calls on devices: a checksum, and since ranks last agreed, their number, and what they were given.
+        self._noted, self._calls, self._notes = 0, 0, deque[bytes](maxlen=_KNOWN)
 
     def __repr__(self) -> str:
         return f"<cupar group: rank {self.rank} of {self.size}, {self.transport}>"
@@ -115,41 +122,50 @@ class Group:
     def begin(self, facts: Mapping[str, str]) -> None:
         """Begin to make an object that ranks agree on by some facts: its records differ from others'."""
         self._digest = sha256(json.dumps(facts, sort_keys=True).encode()).digest()[:8]
-        self._made, self._gathers = self._made + 1, 0
+        self.made, self._gathers = self.made + 1, 0
 
     def _tagged(self, record: Any, records: Any) -> Callable[[Any], None]:
         """Return what gathers records on the host, and raises if they are of different objects."""
         self._gathers += 1
-        tag = np.frombuffer(self._digest + struct.pack("<ii", self._made, self._gathers), np.uint8)
+        tag = np.frombuffer(self._digest + struct.pack("<ii", self.made, self._gathers), np.uint8)
         begin, end = len(tag), len(tag) + _TEXT
         sent = np.concatenate([tag, np.zeros(_TEXT, np.uint8), record])
         found, all_records = np.zeros((self.size, len(sent)), np.uint8), records.reshape(self.size, -1)
 
         def gather(stream: Any) -> None:
-            initial, self._initial = self._initial, ""
-            sent[begin:end] = np.frombuffer(_fixed(initial), np.uint8)
+            alike, self._alike = self._alike, {}
+            sent[begin:end] = np.frombuffer(_fixed(", ".join(map(str, alike.values()))), np.uint8)
             sent[end:] = record
             self.gather(sent, found.reshape(-1), stream)
             if (found[:, :begin] != tag).any():
                 raise self._astray()
             if (found[:, begin:end] != sent[begin:end]).any():
                 texts = [each[begin:end].tobytes().rstrip(b"\0").decode() for each in found]
-                _check_same([{"h_init": each} for each in texts])
+                _check_same([{", ".join(alike) or "h_init": each} for each in texts])
             all_records[...] = found[:, end:]
 
         return gather
 
-    def begin_with(self, initial: np.ndarray[Any, Any]) -> None:
-        """Have the next gather of records on the host compare the initial value of its call, too."""
-        self._initial = str(initial.tolist()[0])
+    def begin_with(self, alike: Mapping[str, Any]) -> None:
+        """Have the next gather of records on the host compare what its call was given, too."""
+        self._alike = alike
 
-    def replays(self, enqueue: Callable[..., Any]) -> Replays | None:
+    def note(self, call: bytes) -> None:
+        """Have ranks compare a call on devices when they agree the next time: here the host would wait."""
+        self._noted = zlib.crc32(call, self._noted)
+        self._calls += 1
+        self._notes.append(call)
+
+    def replays(
+        self, enqueue: Callable[..., Any], described: Callable[[Sequence[Any]], bytes]
+    ) -> Replays | None:
         """Return what captures calls that repeat, where the transport's gathers can be captured."""
         capturing = getattr(self.comm, "capturing", lambda: None)()
-        return None if capturing is None else Replays(capturing, enqueue)
+        return None if capturing is None else Replays(capturing, enqueue, described)
 
-    def replay(self, graph: Callable[[int], None], stream: int) -> None:
+    def replay(self, graph: Callable[[int], None], call: bytes, stream: int) -> None:
         """Enqueue a call that was captured."""
+        self.note(call)
         self._ask(graph, stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any = None) -> None:
@@ -183,7 +199,7 @@ class Group:
             If ranks differ in one of `same`.
         """
         own = {name: str(each) for name, each in same.items()} | {_SIZE: int(number)}
-        found = self._told(own, what, error)
+        found = self.told(own, what, error)
         _check_same([{name: each[name] for name in each if name != _SIZE} for each in found])
         return [each[_SIZE] for each in found]
 
@@ -194,9 +210,36 @@ class Group:
         ------
         GroupError
             If one of them has failed, or does not come in time.
+        ValueError
+            If ranks have given a call on GPUs another initial value, level or number of values.
         """
-        if any(self.agree(b"")):
+        answers = self.agree(_WAITING.pack(_SIGN, self._noted))
+        if not all(map(_is_waiting, answers)):
             raise self._astray()
+        self._check_calls([_WAITING.unpack(each)[1] for each in answers])
+
+    def _check_calls(self, noted: Sequence[int]) -> None:
+        """Raise on all ranks if they made other calls on devices, or gave them something else."""
+        calls, notes = self._calls, [each.decode() for each in self._notes]
+        self._calls = 0
+        self._notes.clear()
+        if len({*noted}) == 1:
+            return
+        self._noted = 0
+        found = [json.loads(each) for each in self.agree(json.dumps([calls, notes]).encode())]
+        if len({number for number, _ in found}) > 1:
+            raise self._astray()
+        for same in zip(*(texts for _, texts in found), strict=True):
+            objects, facts, waits = zip(*map(json.loads, same), strict=True)
+            if len({*objects}) > 1:
+                raise self._astray()
+            try:
+                _check_same(facts)
+            except ValueError as error:
+                if any(waits):
+                    self._end(str(error))
+                raise
+        raise on_all(ValueError("ranks differ in what they gave to an earlier call"))
 
     def _astray(self) -> GroupError:
         """Return an error of all ranks, as some wait for all, and others are in a call: no more is known."""
@@ -221,21 +264,22 @@ class Group:
             if error is not None:
                 raise error
             return
-        _check_same(self._told({"algorithm": what, **facts}, what, error))
+        _check_same(self.told({"algorithm": what, **facts}, what, error))
 
-    def _told(self, own: Any, what: str, error: Exception | None = None) -> list[Any]:
+    def told(self, own: Any, what: str = "", error: Exception | None = None) -> list[Any]:
         """Return the messages of all ranks; if one has an error instead, raise on all."""
         said = "" if error is None else _text(error)
-        answers = self.agree(json.dumps([own, said]).encode())
-        if not all(answers):
+        answers = self.agree(json.dumps([own, said, self._noted]).encode())
+        if any(map(_is_waiting, answers)):
             raise self._astray() from error
         found = [json.loads(each) for each in answers]
         if error is not None:
             raise on_all(error)
-        for rank, (_, failure) in enumerate(found):
+        for rank, (_, failure, _) in enumerate(found):
             if failure:
                 raise on_all(GroupError(f"{what or self.transport}: rank {rank} raised {failure}"))
-        return [each for each, _ in found]
+        self._check_calls([noted for *_, noted in found])
+        return [each for each, *_ in found]
 
     def together(self, what: str, call: Callable[[], T]) -> T:
         """Return the result of a collective call: if it fails on one rank, all raise.
@@ -257,6 +301,10 @@ class Group:
         found = getattr(self.comm, "store", lambda: None)() if self.size > 1 else None
         with _cache.lent(found):
             yield
+
+
+def _is_waiting(said: bytes) -> bool:
+    return len(said) == _WAITING.size and said[:1] == _SIGN
 
 
 def _fixed(text: str) -> bytes:

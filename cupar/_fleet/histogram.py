@@ -10,9 +10,13 @@ from .._launch.arguments import two_phases
 from ..histogram import histogram_even as local_histogram
 from .sharded import Sharded, items_of, made
 
+_LEVELS = "number of levels", "lower level", "upper level"
+
 
 class Histogram(Sharded):
     """A histogram of an array in shards; see `histogram_even`."""
+
+    _sends_sizes = True
 
     def run(
         self,
@@ -32,12 +36,13 @@ class Histogram(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _call(
-        self, work: Work, d_samples: Any, d_histogram: Any, levels: Any, lower: Any, upper: Any, n: int
-    ) -> None:
-        if work.library.on_cpu:  # on devices, the host would wait for other ranks
-            named = {"number of levels": levels, "lower level": lower, "upper level": upper}
-            self.group.sizes(n, **named)
+    def _alike(self, d_samples: Any, d_histogram: Any, levels: Any, lower: Any, upper: Any, n: int) -> Any:
+        return dict(zip(_LEVELS, (levels, lower, upper), strict=True))
+
+    def _call(self, work: Work, d_samples: Any, d_histogram: Any, *given: Any) -> None:
+        levels, lower, upper, n = given
+        if self._agrees(work):
+            self.group.sizes(n, **self._alike(d_samples, d_histogram, *given))
         work.run(self._local, d_samples, d_histogram, levels, lower, upper, n)
         counts = items_of(work, "d_histogram", d_histogram)[: int(levels) - 1]
         self.group.total(counts, self._stream(work))
@@ -94,5 +99,5 @@ def histogram_even(
 
     given = {"d_samples": d_samples, "d_histogram": d_histogram}
     specify = local_histogram, *given.values(), *levels, num_samples
-    named = dict(zip(("number of levels", "lower level", "upper level"), levels, strict=True))
+    named = dict(zip(_LEVELS, levels, strict=True))
     return made(Histogram, group, "histogram_even", given, specify, build, **named)

@@ -57,6 +57,9 @@ class Reduce(Sharded):
             self._folded = work.temporary(1, carry.record)
             self._write = select(carry.record, self._out(work, d_out), DiscardIterator(INT64), _there)
 
+    def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
+        return self._carry.alike(h_init) if self._has_init else {}
+
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
         carry, stream = self._carry, self._stream(work)
         if self._has_init and h_init is None:
@@ -66,7 +69,7 @@ class Reduce(Sharded):
         else:
             cleared(self._own, stream)
         if self._has_init and stream is None:
-            self.group.begin_with(carry.initial(h_init)["value"])
+            self.group.begin_with(carry.alike(h_init))
         self._gather(stream)
         out, size = self._out(work, d_out), self.group.size
         if self._has_init:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,18 +19,22 @@ _NUMBERS = (int, float, bool, complex, type(None))
 class Replays:
     """The calls of one algorithm: the second one with the same arrays, sizes and initial value is captured.
 
-    Its graph goes by where arrays are; it keeps none.
+    Its graph goes by where arrays are; it keeps none. `described` returns what other ranks are to know of a
+    call, given its arguments.
     """
 
     def __init__(
-        self, capturing: Callable[[Callable[[int], Any]], Callable[[int], None]], enqueue: Callable[..., Any]
+        self,
+        capturing: Callable[[Callable[[int], Any]], Callable[[int], None]],
+        enqueue: Callable[..., Any],
+        described: Callable[[Sequence[Any]], bytes],
     ) -> None:
-        self._capturing, self._enqueue = capturing, enqueue
+        self._capturing, self._enqueue, self._described = capturing, enqueue, described
         # None after the first call; False if it cannot be captured.
-        self._known: dict[Any, Callable[[int], None] | bool | None] = {}
+        self._known: dict[Any, tuple[Callable[[int], None], bytes] | bool | None] = {}
 
-    def find(self, stream: int, arguments: tuple[Any, ...]) -> Callable[[int], None] | None:
-        """Return what enqueues a call, given a stream, if that is known; None if the call has to be done."""
+    def find(self, stream: int, arguments: tuple[Any, ...]) -> tuple[Callable[[int], None], bytes] | None:
+        """Return what enqueues a call, given a stream, and its description; None if it has to be done."""
         try:
             key = tuple([_part(each) for each in arguments])
         except (TypeError, ValueError):
@@ -45,7 +49,7 @@ class Replays:
         if found is None:
             bare = [_bare(part, each) for part, each in zip(key, arguments, strict=True)]
             try:
-                found = self._capturing(partial(self._enqueue, bare))
+                found = self._capturing(partial(self._enqueue, bare)), self._described(bare)
             except Exception:  # some work cannot be captured
                 self._known[key] = False
                 return None

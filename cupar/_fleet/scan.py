@@ -120,12 +120,15 @@ class Scan(Sharded):
         last = d_out, carry.read(d_in), carry.written(self._own)
         self._last = None if inclusive else binary_transform(*last, op)
 
+    def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
+        return self._carry.alike(h_init) if self._has_init else {}
+
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> Prefix | None:
         if self._has_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
         init = self._carry.initial(h_init)
         if self._has_init and work.library.on_cpu:
-            self.group.begin_with(init["value"])
+            self.group.begin_with(self._carry.alike(h_init))
         if self._applied:
             self._after(work, d_in, d_out, num_items, init)
             return None

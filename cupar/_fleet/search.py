@@ -15,6 +15,8 @@ from .sharded import Sharded, items_of, made
 class BinarySearch(Sharded):
     """A search of a sorted array in shards; see `lower_bound`. It is called in one phase."""
 
+    _sends_sizes = True
+
     def run(
         self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
     ) -> None:
@@ -23,11 +25,14 @@ class BinarySearch(Sharded):
 
     __call__ = run
 
+    def _alike(self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any) -> Any:
+        return {"num_values": num_values}
+
     def _call(
         self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
     ) -> None:
-        if work.library.on_cpu:  # on devices, the host would wait for other ranks
-            self.group.sizes(num_items, num_values=num_values)
+        if self._agrees(work):
+            self.group.sizes(num_items, **self._alike(d_data, num_items, d_values, num_values, d_out))
         work.run(self._local, d_data, num_items, d_values, num_values, d_out)
         # What goes before a value in the whole is what does so in each shard.
         self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -114,8 +113,7 @@ class SegmentedReduce(_Segmented):
         h_init: Any,
     ) -> None:
         carry, group = self._carry, self.group
-        initial = carry.initial(h_init)["value"].tolist()[0]
-        sizes = group.sizes(num_items, num_segments=segments, h_init=initial)
+        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
         if not segments:
             return
         base = sum(sizes[: group.rank])
@@ -279,15 +277,14 @@ class SegmentedScan(_Segmented):
         carry, group, offsets = self._carry, self.group, (start, end)
         if self._h_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
-        initial = carry.initial(h_init)["value"].tolist()[0]
-        sizes = group.sizes(num_items, num_segments=segments, h_init=initial)
+        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
         base = sum(sizes[: group.rank])
         last = base + num_items
         crossing = work.empty((3,), INT64)
         found = viewed(crossing.items, _CROSSING)
         work.run(self._find, self._segments(offsets, base, last), found, segments, _NONE)
         begins, ends, goes_on = map(int, work.host(crossing))
-        all_ranks = [struct.unpack("<qq", each) for each in group.agree(struct.pack("<qq", begins, goes_on))]
+        all_ranks = group.told((begins, goes_on))
         record = self._none
         if num_items and goes_on >= 0:
             record, place = self._own, max(goes_on - base, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -20,7 +21,7 @@ from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from ..host import View
-from .comm import waited
+from .comm import ThroughHost, waited
 from .group import Group, group
 from .replay import Replays
 
@@ -54,6 +55,8 @@ class Sharded:
     group: Group
     _library: libraries.ArrayLibrary
     _local: Any  # the algorithm that works on a shard
+    _number: int  # of the object, on all ranks
+    _algorithm: str
     run: Any
 
     def __init_subclass__(cls) -> None:
@@ -76,9 +79,11 @@ class Sharded:
                 return device.using(True, self._call, Work(library, None), *arguments)
             handle = 0 if stream is None else driver.stream_handle(stream)
             if not self._allocates:
-                if self._replays is not None and (graph := self._replays.find(handle, arguments)) is not None:
-                    return self.group.replay(graph, handle)
+                if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
+                    return self.group.replay(*known, handle)
+                self.group.note(self._described(arguments))
                 return self._call(Work(library, handle), *arguments)
+            self.group.note(self._described(arguments))
             with library.on(handle):
                 return self._call(Work(library, handle), *arguments)
         except BaseException as error:
@@ -88,6 +93,23 @@ class Sharded:
     def _enqueue(self, arguments: Sequence[Any], stream: int) -> None:
         self._call(Work(self._library, stream), *arguments)
 
+    def _alike(self, *arguments: Any) -> dict[str, Any]:
+        """Return what all ranks give to a call, which it does not agree on: by name."""
+        return {}
+
+    def _described(self, arguments: Sequence[Any]) -> bytes:
+        """Return what ranks compare of a call on devices, later on, and whether they may wait till then."""
+        named = {
+            f"{name} of an earlier {self._algorithm}": each for name, each in self._alike(*arguments).items()
+        }
+        facts = {name: str(each) for name, each in named.items()}
+        return json.dumps([self._number, facts, self._sends_sizes]).encode()
+
+    def _agrees(self, work: Work) -> bool:
+        """Whether ranks agree on what they give to a call: the host does not wait for NCCL, where it may."""
+        return work.library.on_cpu or isinstance(self.group.comm, ThroughHost)
+
+    _sends_sizes = False  # whether what is sent depends on what ranks give alike
     _call: Callable[..., Any]
     _replays: Replays | None = None
     _allocates = True  # whether calls take memory of the library's, or copy by it
@@ -152,7 +174,7 @@ def made(
         if not found._library.on_cpu:
             waited(work.stream)  # calls may be on another stream
             if not any(isinstance(each, Algorithm) and each.has_state for each in vars(found).values()):
-                found._replays = found.group.replays(found._enqueue)
+                found._replays = found.group.replays(found._enqueue, found._described)
 
     try:
         _agreed(found, algorithm, arrays, specified, facts, options, built)
@@ -182,6 +204,7 @@ def _agreed(
     meant = facts | {name: str(value) for name, value in options.items()}
     found.group.compare(algorithm, meant, error)
     found.group.begin({"algorithm": algorithm, **meant})
+    found._algorithm, found._number = algorithm, found.group.made
     if not found._library.on_cpu:
         found.group.prepare()
     with found.group.building():

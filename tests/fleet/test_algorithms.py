@@ -1,6 +1,7 @@
 """Algorithms of ranks that are threads, against NumPy's; and ranks that differ, fail and do not call."""
 
 import itertools
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
@@ -87,30 +88,51 @@ def test_ranks_that_call_different_objects():
 
 
 def test_ranks_that_differ_in_what_they_give_a_call():
+    found = on_all(distributed.threads(3, 60), failing_ranks.given_otherwise)
+    failing_ranks.check_given_otherwise(found, later=False)
+
+
+def test_ranks_compare_their_calls_on_devices_when_they_agree():
+    """Which are noted here without a device: what differs is told once, the first of it; or none is known."""
+
     def told(group):
-        x, ends, out, one, h = np.arange(6), np.array([3, 6]), np.zeros(6, "i8"), 1 + group.rank // 2, 7
-        named = {"group": group}
-        total = distributed.reduce_into(x, out, ranks.plus, 0, **named)
-        scan = distributed.exclusive_scan(x, out, ranks.plus, 0, **named)
-        sums = distributed.segmented_reduce(x, out, ends - 3, ends, ranks.plus, 0, **named)
-        counts = distributed.histogram_even(x, out, h, 0, 6, 6, **named)
-        search = distributed.lower_bound(x, x, out, **named)
-        calls = (
-            lambda n: total.run(x, out, 6, n),
-            lambda n: scan.run(x, out, 6, n),
-            lambda n: sums.run(x, out, 6, n, ends - 3, ends, 0),
-            lambda n: sums.run(x, out, 6, 2, ends - 3, ends, n),
-            lambda n: counts.run(x, out, h, 0, 6 * n, 6),
-            lambda n: search.run(x, 6, x, n, out),
-        )
-        return [failing_ranks.told(group, lambda: call(n)) for call in calls for n in (one, 1)]
+        mine = group.rank // 2
+        found = []
+        for calls in (
+            [(1, {"h_init": 7}), (2, {}), (1, {"h_init": 7 + mine}), (1, {"h_init": mine})],
+            [(1, {"h_init": mine}), *[(2, {})] * 999],
+            [(1, {}), (1 + mine, {})],
+        ):
+            for number, facts in calls:
+                group.note(json.dumps([number, facts, False]).encode())
+            found.append(failing_ranks.told(group, lambda: group.sizes(1)))
+            found.append(failing_ranks.told(group, int))
+        return found
 
     found = on_all(distributed.threads(3, 60), told)
-    assert found[0] == found[1] == found[2] and {*found[0][1::2]} == {"nothing"}
-    names = "h_init", "h_init", "num_segments", "h_init", "upper level", "num_values"
-    for text, name in zip(found[0][::2], names, strict=True):
-        one, other = (6, 12) if name == "upper level" else (1, 2)
-        assert text == f"ValueError: ranks differ in {name}: ranks 0, 1: {one}; rank 2: {other}"
+    astray = "threads of one process: ranks are not in the same call: some have left it, or not called"
+    assert found[0] == found[1] == found[2]
+    assert found[0][:5] == [
+        "ValueError: ranks differ in h_init: ranks 0, 1: 7; rank 2: 8",
+        "nothing",
+        "ValueError: ranks differ in what they gave to an earlier call",
+        "nothing",
+        f"GroupError: {astray}",
+    ]
+
+    def ends(group):
+        """Skip a call; or, in another group, send another number of values than others, who wait for them."""
+        for _ in range(1 + group.rank // 2):
+            group.note(b"[1, {}, false]")
+        other = groups[group.rank]
+        other.note(json.dumps([1, {"num_values": group.rank}, True]).encode())
+        return [failing_ranks.told(each, int) for each in (group, other, other)]
+
+    groups = distributed.threads(3, 60)
+    for skipped, differs, failed in on_all(distributed.threads(3, 60), ends):
+        assert skipped == f"GroupError: {astray}"
+        assert differs == "ValueError: ranks differ in num_values: rank 0: 0; rank 1: 1; rank 2: 2"
+        assert "this group has failed (ranks differ in num_values: " in failed
 
 
 def test_a_rank_that_does_not_call():

@@ -152,17 +152,18 @@ def test_calls_that_repeat_are_captured(stand_ins):
         done.append(arguments)
         communicator.gather(arguments[0], arguments[1], stream)
 
-    replays = Replays(communicator.captured, enqueue)
+    replays = Replays(communicator.captured, enqueue, lambda arguments: b"%d" % arguments[2])
     call = record(own), record(every), 12, np.zeros(1, "f4")
     assert replays.find(0, call) is None and replays.find(0, (*call[:2], 11, call[3])) is None
     assert replays.find(0, (*call[:3], np.ones(1, "f4"))) is None
-    found = replays.find(0, call)
+    found, described = replays.find(0, call)
+    assert described == b"12"
     assert len(done) == 1 and [each.address for each in done[0][:2]] == [each.address for each in call[:2]]
     assert done[0][0] is not call[0] and done[0][0]._owner is None
     own += 1
     found(0)
     np.testing.assert_array_equal(every, own)
-    assert replays.find(0, (record(own), *call[1:])) is found
+    assert replays.find(0, (record(own), *call[1:]))[0] is found
     gpu.captured[900] = []
     assert replays.find(900, call) is None
     assert replays.find(0, (own, *call[1:])) is None  # an array of the host, which may change

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cupy as cp
 import pytest
-from support import ranks
+from support import failing_ranks, ranks
 from support.processes import free_port, said, start
 
 from cupar import distributed
@@ -26,6 +26,14 @@ def test_structs_of_threads_on_one_gpu(size):
     """They go through the host; of two ranks in slices, of more after rounds of samples."""
     with ThreadPoolExecutor(size) as pool:
         list(pool.map(lambda group: ranks.check_fields(group, ranks.Device), distributed.threads(size, 60)))
+
+
+def test_ranks_compare_what_they_gave_to_calls_when_they_agree():
+    with ThreadPoolExecutor(3) as pool:
+        told = pool.map(
+            lambda group: failing_ranks.given_otherwise(group, ranks.Device), distributed.threads(3, 60)
+        )
+        failing_ranks.check_given_otherwise([*told], later=True)
 
 
 def test_one_rank_on_a_gpu():

@@ -113,6 +113,41 @@ def check(new_group, names, stages, error=MemoryError):
     return failed
 
 
+def given_otherwise(group, kind=ranks.Host):
+    """Return what ranks are told in pairs of calls: to one of these, the last rank gives another value."""
+    put, one, h = kind.put, 1 + group.rank // (group.size - 1), 7
+    x, starts, ends, out = (put(np.array(each)) for each in (range(6), [0, 3], [3, 6], [0] * 6))
+    named, d = {"group": group}, distributed
+    total = d.reduce_into(x, out, ranks.plus, 0, **named)
+    scan = d.exclusive_scan(x, out, ranks.plus, 0, **named)
+    sums = d.segmented_reduce(x, out, starts, ends, ranks.plus, 0, **named)
+    counts = d.histogram_even(x, out, h, 0, 6, 6, **named)
+    search = d.lower_bound(x, x, out, **named)
+    calls = (
+        lambda n: total.run(x, out, 6, n),
+        lambda n: scan.run(x, out, 6, n),
+        lambda n: sums.run(x, out, 6, n, starts, ends, 0),
+        lambda n: sums.run(x, out, 6, 2, starts, ends, n),
+        lambda n: counts.run(x, out, h, 0, 6 * n, 6),
+        lambda n: search.run(x, 6, x, n, out),
+    )
+    return [told(group, lambda: call(n)) for call in calls for n in (one, 1)]
+
+
+def check_given_otherwise(found, later):
+    """Check what all ranks were told; `later`: of what they compare only when they agree the next time."""
+    size = len(found)
+    others = ", ".join(map(str, range(size - 1)))
+    assert all(each == found[0] for each in found) and {*found[0][1::2]} == {"nothing"}
+    known = {0: "reduce_into", 1: "exclusive_scan"}
+    names = "h_init", "h_init", "num_segments", "h_init", "upper level", "num_values"
+    for i, (text, name) in enumerate(zip(found[0][::2], names, strict=True)):
+        one, other = (6, 12) if name == "upper level" else (1, 2)
+        what = f"{name} of an earlier {known[i]}" if later and i in known else name
+        ranks_ = f"rank{'s' * (size > 2)} {others}"
+        assert text == f"ValueError: ranks differ in {what}: {ranks_}: {one}; rank {size - 1}: {other}"
+
+
 def interrupted(group, others_wait):
     """Return what ranks are told if one is interrupted as it waits; the others wait for that elsewhere."""
     if group.rank == VICTIM:

@@ -145,7 +145,7 @@ def repeated(group):
         every = [np.arange(1000) // (100 + i) + 10 * rank * (i % 2) for rank in range(group.size)]
         assert int(counts[2]) == 1 + np.count_nonzero(np.diff(np.concatenate(every)))
     for each in (total, by_key):
-        assert [callable(graph) for graph in each._replays._known.values()] == [True]
+        assert [callable(graph) for graph, _ in each._replays._known.values()] == [True]
 
 
 def aborted(group, ports):
