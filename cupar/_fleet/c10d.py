@@ -21,6 +21,7 @@ from .comm import GroupError, awaited, viewed
 
 _WATCH = 1.0  # seconds between two looks at whether a rank has failed, where the host may wait for NCCL
 _NOW = datetime.timedelta(milliseconds=1)
+_MISSING = b"cupar: there is no such key"
 
 
 class TorchComm:
@@ -329,10 +330,10 @@ class StoreMapping(MutableMapping[str, bytes]):
         self._store, self._prefix = store, prefix
 
     def __getitem__(self, key: str) -> bytes:
-        name = self._prefix + key
-        if not self._store.check([name]):  # `get` would wait for it
+        # `get` waits for a key that another client has deleted since it was seen.
+        found: bytes = self._store.compare_set(self._prefix + key, _MISSING, _MISSING)
+        if found == _MISSING:
             raise KeyError(key)
-        found: bytes = self._store.get(name)
         return found
 
     def __setitem__(self, key: str, value: bytes) -> None:
@@ -344,7 +345,7 @@ class StoreMapping(MutableMapping[str, bytes]):
 
     def setdefault(self, key: str, default: Any = None) -> bytes:
         """Set a key unless it exists, and return its value, atomically."""
-        found: bytes = self._store.compare_set(self._prefix + key, "", default.decode())
+        found: bytes = self._store.compare_set(self._prefix + key, "", bytes(default))
         return found
 
     def __iter__(self) -> Any:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from unittest import mock
 
@@ -11,9 +12,11 @@ import pytest
 from support.common import KEY
 
 from cupar import _cache, distributed
+from cupar._base import warnings
+from cupar._base.warnings import CacheWarning
 from cupar._fleet.comm import awaited
 from cupar._store import shared
-from cupar._store.entry import Entry
+from cupar._store.entry import Entry, encode, seal
 from cupar._store.locks import Deadline
 
 torch = pytest.importorskip("torch")
@@ -43,6 +46,93 @@ def test_it_is_a_mapping(store):
     with pytest.raises(KeyError):
         del mapping["x"]
     assert mapping.setdefault("x", b"3") == b"3"
+
+
+def test_a_key_that_goes_while_it_is_read_is_not_waited_for():
+    """A lease does: the store's own `get` would wait for it until the store's timeout."""
+    from cupar.distributed import StoreMapping
+
+    class Going:
+        """A store whose key goes after each of its answers."""
+
+        def __getattr__(self, name):
+            def call(*given):
+                found = getattr(store, name)(*given)
+                store.delete_key("cupar:x")
+                return found
+
+            return call
+
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=1))
+    store.set("cupar:x", b"there")
+    assert StoreMapping(Going()).get("x") == b"there"
+    assert StoreMapping(Going()).get("x") is None
+
+
+OTHER = KEY[::-1]
+ENTRY = Entry({"algorithm": "reduce"}, b"made here")
+SECRET = b"a secret"
+
+
+def sealed(payload, key=KEY, secret=None):
+    return seal(encode(key, Entry({}, payload)), key, secret)
+
+
+@pytest.mark.parametrize(
+    ("value", "secret", "reason"),
+    [
+        (b"", None, "is damaged"),
+        (bytes(range(256)), None, "is damaged"),
+        (sealed(b"short")[:-3], None, "is damaged"),
+        (sealed(b"of another key", OTHER), None, "is damaged"),
+        (sealed(b"not signed"), SECRET, "is not signed, and"),
+        (sealed(b"signed by another", secret=b"another"), SECRET, "is not signed with"),
+    ],
+    ids=range(6),
+)
+def test_what_others_put_there_is_not_used(store, request, value, secret, reason):
+    """An entry is made instead, and put in its place."""
+    from cupar.distributed import StoreMapping
+
+    mapping = StoreMapping(store, request.node.name)
+    mapping[f"v1/{KEY[:2]}/{KEY}"] = value
+    named = {"timeout": 60, "deadline": Deadline(120), "secret": secret}
+    with pytest.warns(CacheWarning, match=reason):
+        assert shared.Shared(mapping, request.node.name).fetch(KEY, lambda: ENTRY, **named) == (ENTRY, True)
+    assert shared.Shared(mapping, "store").fetch(KEY, None, **named) == (ENTRY, False)
+
+
+def test_a_store_that_has_gone_is_done_without(monkeypatch):
+    """Those who would fetch from it, or wait for others, build; it is said once, and asked no more."""
+    from cupar.distributed import StoreMapping
+
+    monkeypatch.setattr(warnings, "warned", set())
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    client = dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=20))
+    mine, asked, made = StoreMapping(client), [], []
+    ask = mock.Mock(wraps=client)
+    mine._store = ask
+    store = shared.Shared(mine, "of ranks")
+
+    def fetch(key):
+        return store.fetch(
+            key, lambda: made.append(1) or ENTRY, timeout=20, deadline=Deadline(120), secret=None
+        )
+
+    assert fetch(KEY) == (ENTRY, True) and fetch(KEY) == (ENTRY, False)
+    mine["v1/lease/" + OTHER] = b"cupar-lease another 0"  # who has begun to build it
+    with pytest.warns(CacheWarning, match="the shared store of ranks: ") as caught:
+        waiting = ThreadPoolExecutor(1).submit(fetch, OTHER)
+        asked = ask.compare_set.call_count
+        while ask.compare_set.call_count < asked + 4:
+            time.sleep(0.01)
+        del server
+        assert waiting.result(60) == (ENTRY, True)
+        asked = ask.compare_set.call_count
+        assert fetch(KEY) == (ENTRY, True)
+    assert len(caught) == 1 and len(made) == 3
+    assert ask.compare_set.call_count == asked
 
 
 def test_a_thousand_clients_make_one_build(store):
