@@ -10,7 +10,7 @@ from .. import structs
 from .._base.generated import define
 from .._ir import nodes
 from .operators import function_of
-from .values import Place, cast_to, constant, inlined, integer, memory
+from .values import Place, Written, callable_of, cast_to, constant, inlined, integer, memory, of_one_build
 
 Functions = tuple[Any, Any]  # `read(p, index)` and `write(p, index, value)`
 
@@ -117,6 +117,8 @@ def _convert(node: nodes.Convert, place: Place) -> Functions:
 def _transform(node: nodes.Transform, place: Place) -> Functions:
     read, write = functions_of(node.child, place)
     call, cast = function_of(node.function, place.moved(node.child.size)), cast_to(node.value)
+    if isinstance(call, Written):
+        call = of_one_build(callable_of(call))
     return (
         inlined(lambda p, index: call(p, read(p, index))),
         inlined(lambda p, index, value: write(p, index, call(p, cast(value)))),

@@ -27,14 +27,17 @@ from .code import fault_code
 from .functions import FUNCTIONS
 from .target import jitted, target
 from .values import (
+    BYTES,
     NUMBA,
     Place,
-    array_loader,
-    blamed,
+    Written,
+    array_at,
     cast_to,
+    converted,
     division,
     inlined,
     is_half,
+    kept,
     struct_maker,
     value_type,
 )
@@ -107,6 +110,8 @@ def kind_of(op: Operator) -> OpKind | None:
 def function_of(op: Operator, place: Place | None) -> Any:
     """Return ``operator(p, a, …)``, which gives a value of the operator's output.
 
+    That of a user's function is `Written`, so that numba compiles nothing around it.
+
     Parameters
     ----------
     op : Operator
@@ -119,36 +124,74 @@ def function_of(op: Operator, place: Place | None) -> Any:
         If numba cannot compile it for its types, or its result is not converted to the type needed.
     """
     kind = kind_of(op)
-    inputs = "ab" if kind is not None else [f"in{i}" for i in range(len(op.inputs))]
-    inputs = inputs[: len(op.inputs)]
+    if kind is None:
+        return _written(op, place)
+    inputs = "ab"[: len(op.inputs)]
     names: dict[str, Any] = {"cast": cast_to(op.output)}
     if kind in (OpKind.DIVIDES, OpKind.MODULUS) and op.inputs[0].kind in "biu":
         whole = np.dtype(np.int64) if op.inputs[0].kind == "b" else op.inputs[0]
         names["quotient"], names["remainder"] = division(whole)
-    arrays, at = [], 0
     with explained(op, CPU):
-        if kind is not None:
-            call = _expression(kind, op)
-        else:
-            names["call"] = blamed(_checked(op), len(op.inputs) + len(op.captures), fault_code(op))
-            for i, capture in enumerate(op.captures):
-                assert place is not None
-                names[f"array{i}"] = array_loader(_array_type(capture), place.moved(8 * at))
-                arrays.append(f"array{i}(p)")
-                at += 1 + capture.ndim
-            call = f"call({', '.join([*arrays, *inputs])})"
-    source = f"def operator({', '.join(['p', *inputs])}):\n    return cast({call})\n"
+        expression = _expression(kind, op)
+    source = f"def operator({', '.join(['p', *inputs])}):\n    return cast({expression})\n"
     return inlined(define(f"operator {op.name}", "operator", source, names))
+
+
+def _written(op: Operator, place: Place | None) -> Written:
+    """Return a user's function as it is called: with its arrays, and the result converted.
+
+    If it raises, the caller does, with a code that tells whose exception that was: numba hands it up from
+    function to function.
+    """
+    with explained(op, CPU):
+        compiled = _checked(op)
+    arrays, at = [], 0
+    for capture in op.captures:
+        assert place is not None
+        arrays.append((_array_type(capture), place.moved(8 * at)))
+        at += 1 + capture.ndim
+    code, described = fault_code(op), compiled.fndesc
+
+    def emit(context: Any, builder: Any, p: Any, *given: Any) -> Any:
+        values, kinds = given[: len(op.inputs)], given[len(op.inputs) :]
+        context.active_code_library.add_linking_library(compiled.library)
+        own = [array_at(context, builder, array, where, p) for array, where in arrays]
+        taken = zip(values, kinds, described.argtypes[len(own) :], strict=True)
+        own += [context.cast(builder, value, kind, to) for value, kind, to in taken]
+        callee = context.declare_function(builder.module, described)
+        status, found = context.call_conv.call_function(
+            builder, callee, described.restype, described.argtypes, own
+        )
+        with builder.if_then(status.is_error, likely=False):
+            blamed = builder.select(status.is_user_exc, status.code.type(code), status.code)
+            context.call_conv.return_status_propagate(builder, status._replace(code=blamed))
+        return converted(context, builder, op.output, found, described.restype)
+
+    return Written(value_type(op.output), (BYTES, *[None] * len(op.inputs)), emit)
 
 
 def _checked(op: Operator) -> Any:
     """Return a user's function as numba compiled it, with a check of its result."""
-    frozen = op.function
     for each in op.captures:
         if _has_half(each.dtype):
             raise NotCompiledError(
                 f"it captures {each.name!r}, an array of {each.dtype}, which numba has on GPUs alone"
             )
+    arguments = (*map(_array_type, op.captures), *map(value_type, op.inputs))
+    compiled = kept((op.fingerprint, *op.inputs, *arguments), lambda: _compiled(op, arguments))
+    result = compiled.signature.return_type
+    dtype = dtype_of(result, NUMBA)
+    if dtype is None:
+        op.check_result(numba_errors.types(str(result)))
+    else:
+        given = (*op.inputs, *(each.dtype for each in op.captures))
+        op.check_result(_halved(dtype, op.output) if any(map(_has_half, given)) else dtype)
+    return compiled
+
+
+def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
+    """Return what numba makes of a user's function for arguments of some types."""
+    frozen = op.function
     if isinstance(frozen, FrozenJitted) and "signatures" in frozen.options and op.captures:
         raise NotCompiledError("it was given signatures, and reads arrays: drop the signatures")
     if not isinstance(frozen, (FrozenFunction, FrozenJitted)) or (
@@ -156,7 +199,6 @@ def _checked(op: Operator) -> Any:
     ):
         frozen = calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
-    arguments = (*map(_array_type, op.captures), *map(value_type, op.inputs))
     with extensions.refuse_foreign(target.target_context):
         _, _, folded, _ = function.get_call_template([*arguments], {})
         if tuple(folded) != arguments:  # it has defaults, or takes any number
@@ -170,13 +212,6 @@ def _checked(op: Operator) -> Any:
         stranger = compiling.stranger(library.missing())
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
-    result = compiled.signature.return_type
-    dtype = dtype_of(result, NUMBA)
-    if dtype is None:
-        op.check_result(numba_errors.types(str(result)))
-    else:
-        given = (*op.inputs, *(each.dtype for each in op.captures))
-        op.check_result(_halved(dtype, op.output) if any(map(_has_half, given)) else dtype)
     return compiled
 
 

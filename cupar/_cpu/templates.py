@@ -9,9 +9,9 @@ of what numba takes for the algorithm.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
@@ -22,7 +22,7 @@ from numba.core.target_extension import target_override
 from numba.extending import intrinsic
 
 from .target import NAME, target
-from .values import BYTES
+from .values import BYTES, written_of
 
 _MARK = "cupar."  # what names of symbols begin with
 _ALIGNMENT = re.compile(r", align \d+")
@@ -36,13 +36,13 @@ class Abstract(types.Type):  # type: ignore[misc]
         super().__init__(name=f"<{role}>")
 
 
-_widths = itertools.count(70_001)  # of integers that are in no other code
-
-
 @functools.cache
 def _placeholder(role: str) -> Any:
-    """Return the type that stands in a template's code where a build has its own."""
-    return ir.LiteralStructType([ir.IntType(next(_widths))])
+    """Return the type that stands in a template's code where a build has its own.
+
+    It has an integer of a width that is in no other code, and the same in each process.
+    """
+    return ir.LiteralStructType([ir.IntType(70_000 + zlib.crc32(role.encode()) % 1_000_000)])
 
 
 @register_default(Abstract)
@@ -51,15 +51,24 @@ class _AbstractModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, _placeholder(kind.role))
 
 
-class _Symbol(NamedTuple):
-    """A function that is defined in a build, of arguments of some types."""
+class Symbol(NamedTuple):
+    """A function that is defined in a build, of arguments of some types.
 
+    `label` is its name in code, `name` what a build knows it by.
+    """
+
+    label: str
     name: str
     result: Any
     takes: tuple[Any, ...]
 
+    @property
+    def roles(self) -> list[str]:
+        """The roles of its arguments and its result."""
+        return [each.role for each in (self.result, *self.takes) if isinstance(each, Abstract)]
 
-_symbols: dict[str, _Symbol] = {}  # by their names in code
+
+_symbols: dict[str, Symbol] = {}  # by their labels
 
 
 @functools.cache
@@ -69,7 +78,7 @@ def symbol(name: str, result: Any, arity: int) -> Any:
     def typed(*given: Any) -> Any:
         takes = tuple(map(types.unliteral, given))
         label = f"{_MARK}{name}({', '.join(map(str, takes))}) {result}"
-        _symbols[label] = _Symbol(name, result, takes)
+        _symbols[label] = Symbol(label, name, result, takes)
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             convention = context.call_conv
@@ -95,22 +104,27 @@ class Template(NamedTuple):
 
     name: str
     code: str
-    symbols: tuple[str, ...]
+    symbols: tuple[Symbol, ...]
 
 
 def template_of(run: Any) -> Template:
     """Return the template of a numba function, which keeps it."""
     found: Template | None = getattr(run, "template", None)
     if found is None:
-        run.compile((BYTES,))
-        compiled = run.overloads[(BYTES,)]
-        name = compiled.fndesc.llvm_func_name
-        module = compiled.library.linked()
-        symbols = tuple(each.name for each in module.functions if each.name.startswith(_MARK))
-        # Alignments are those of placeholders.
-        code = _ALIGNMENT.sub("", str(module))
-        found = run.template = Template(name, code, symbols)
+        found = run.template = _compiled(run)
     return found
+
+
+def _compiled(run: Any) -> Template:
+    run.compile((BYTES,))
+    compiled = run.overloads[(BYTES,)]
+    name = compiled.fndesc.llvm_func_name
+    module = compiled.library.linked()
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration and each.name != name:
+            each.linkage = "internal"  # as a build may have others of the same name
+    symbols = tuple(_symbols[each.name] for each in module.functions if each.name.startswith(_MARK))
+    return Template(name, _ALIGNMENT.sub("", str(module)), symbols)  # alignments are those of placeholders
 
 
 class Filling:
@@ -132,50 +146,62 @@ class Filling:
         """Add to a library a template's code, and a module that calls it, with its symbols."""
         context = target.target_context
         with target_override(NAME), context.push_code_library(library):
-            functions = [self._functions[_symbols[label].name]() for label in template.symbols]
+            functions = [self._functions[each.name]() for each in template.symbols]
             target.typing_context.refresh()  # with what numba has registered for them
             context.refresh()
-            for label, function in zip(template.symbols, functions, strict=True):
-                self._define(label, function, module, library)
+            for each, function in zip(template.symbols, functions, strict=True):
+                self._define(each, function, module, library)
         library.add_ir_module(module)
         library.add_llvm_module(self._code(template))
-        for name in (template.name, *template.symbols):
+        for name in (template.name, *(each.label for each in template.symbols)):
             library.get_function(name).linkage = "internal"  # it is dropped once it is inlined
 
     def _code(self, template: Template) -> Any:
         """Return the template's code with the build's types."""
         code = template.code
-        for role in {role for label in template.symbols for role in _roles(_symbols[label])}:
+        for role in {role for each in template.symbols for role in each.roles}:
             width = _placeholder(role).elements[0].width
             code = code.replace(f"{{ i{width} }}", str(self._lowered(role)))
         return llvm.parse_assembly(code)
 
-    def _define(self, label: str, made: Any, module: Any, library: Any) -> None:
-        context, typing, symbol = target.target_context, target.typing_context, _symbols[label]
+    def _define(self, symbol: Symbol, made: Any, module: Any, library: Any) -> None:
+        context = target.target_context
         convention = context.call_conv
         kind = convention.get_function_type(symbol.result, symbol.takes)
-        lowered = {_placeholder(role): self._lowered(role) for role in _roles(symbol)}
+        lowered = {_placeholder(role): self._lowered(role) for role in symbol.roles}
         first, *others = kind.args
         first = lowered.get(first.pointee, first.pointee).as_pointer()
         kind = ir.FunctionType(kind.return_type, [first, *(lowered.get(each, each) for each in others)])
-        function = ir.Function(module, kind, label)
+        function = ir.Function(module, kind, symbol.label)
         function.attributes.add("alwaysinline")
         builder = ir.IRBuilder(function.append_basic_block())
 
         takes = tuple(map(self._kind, symbol.takes))
+        values = convention.decode_arguments(builder, symbol.takes, function)
+        written = written_of(made)
+        if written is not None:
+            found, kind = written.call(context, builder, values, takes), written.result
+        else:
+            found, kind = self._called(made, builder, values, takes, library)
+        if symbol.result is types.void:
+            found = context.get_dummy_value()
+        else:
+            found = context.cast(builder, found, kind, self._kind(symbol.result))
+        convention.return_value(builder, context.get_return_value(builder, symbol.result, found))
+
+    def _called(
+        self, made: Any, builder: Any, values: Sequence[Any], takes: tuple[Any, ...], library: Any
+    ) -> tuple[Any, Any]:
+        """Return the result of a call of what numba compiles, and its type."""
+        context, typing = target.target_context, target.typing_context
         callee = typing.resolve_value_type(made)
         signature = typing.resolve_function_type(callee, takes, {})
         emit = context.get_function(callee, signature)
         for each in getattr(emit, "libs", ()):
             library.add_linking_library(each)
-        values = convention.decode_arguments(builder, symbol.takes, function)
         given = zip(values, takes, signature.args, strict=True)
         found = emit(builder, [context.cast(builder, value, a, b) for value, a, b in given])
-        if symbol.result is types.void:
-            found = context.get_dummy_value()
-        else:
-            found = context.cast(builder, found, signature.return_type, self._kind(symbol.result))
-        convention.return_value(builder, context.get_return_value(builder, symbol.result, found))
+        return found, signature.return_type
 
     def _kind(self, kind: Any) -> Any:
         """Return the type that a type is in the build."""
@@ -184,7 +210,3 @@ class Filling:
     def _lowered(self, role: str) -> Any:
         """Return LLVM's type of a role's values."""
         return target.target_context.get_value_type(self._type_of(role))
-
-
-def _roles(symbol: _Symbol) -> list[str]:
-    return [each.role for each in (symbol.result, *symbol.takes) if isinstance(each, Abstract)]

@@ -10,7 +10,7 @@ once, however often it is asked for. They are intrinsics, for which numba compil
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -73,9 +73,14 @@ def _shared(function: Any, **options: Any) -> Any:
         key = _identity(function), *options
     except TypeError:  # it calls functions of one build only
         return of_one_build(own(function, **options))
+    return kept(key, lambda: own(function, **options))
+
+
+def kept(key: Any, make: Callable[[], Any]) -> Any:
+    """Return what was made under a key, or make it."""
     found = _made.get(key)
     if found is None:
-        found = _made[key] = own(function, **options)
+        found = _made[key] = make()
     return found
 
 
@@ -159,11 +164,11 @@ def _store(context: Any, builder: Any, dtype: DType, at: Any, value: Any) -> Non
     context.pack_value(builder, kind, _narrowed(builder, dtype, value) if is_half(dtype) else value, at)
 
 
-def _cast(context: Any, builder: Any, dtype: DType, value: Any, kind: Any) -> Any:
+def converted(context: Any, builder: Any, dtype: DType, value: Any, kind: Any) -> Any:
     """Convert a value of some type to the dtype's own."""
     if dtype.names is not None:
         fields = [
-            _cast(context, builder, dtype[i], builder.extract_value(value, i), kind[i])
+            converted(context, builder, dtype[i], builder.extract_value(value, i), kind[i])
             for i in range(len(dtype.names))
         ]
         return context.make_tuple(builder, value_type(dtype), fields)
@@ -222,58 +227,61 @@ def _narrowed(builder: Any, dtype: DType, value: Any) -> Any:
     return builder.select(builder.fcmp_unordered("uno", value, value), _I16(0x7FFF), found)
 
 
-def _emitted(result: Any, takes: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
-    """Return a numba function of arguments of some types (None: of any), for which LLVM's code is written."""
+class Written(NamedTuple):
+    """A function whose LLVM code is written here: numba types and compiles nothing to call it.
+
+    Attributes
+    ----------
+    result : numba type
+    takes : tuple
+        The types of its arguments; None: any.
+    emit : callable
+        Returns the result, given numba's context, LLVM's builder, the values, and the types of those that may
+        have any; None for `types.void`.
+    """
+
+    result: Any
+    takes: tuple[Any, ...]
+    emit: Callable[..., Any]
+
+    def call(self, context: Any, builder: Any, values: Sequence[Any], kinds: Sequence[Any]) -> Any:
+        """Return the result of a call with values of some types."""
+        given = zip(values, kinds, self.takes, strict=True)
+        cast = [a if to is None else context.cast(builder, a, kind, to) for a, kind, to in given]
+        open_kinds = (kind for kind, to in zip(kinds, self.takes, strict=True) if to is None)
+        found = self.emit(context, builder, *cast, *open_kinds)
+        return context.get_dummy_value() if found is None else found
+
+
+def callable_of(written: Written) -> Any:
+    """Return what numba compiles a call of in other functions."""
+    takes = written.takes
 
     def typed(*given: Any) -> Any:
         kinds = [types.unliteral(a) if kind is None else kind for a, kind in zip(given, takes, strict=True)]
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            found = emit(context, builder, *values, *(signature.args[-1:] if None in takes else ()))
-            return context.get_dummy_value() if found is None else found
+            return written.call(context, builder, values, signature.args)
 
-        return result(*kinds), generate
+        return written.result(*kinds), generate
 
     signatures = (  # numba asks how many arguments there are
         lambda typing, a: typed(a),
         lambda typing, a, b: typed(a, b),
         lambda typing, a, b, c: typed(a, b, c),
     )
-    return intrinsic(signatures[len(takes) - 1])
+    found = intrinsic(signatures[len(takes) - 1])
+    found.written = written
+    return found
 
 
-def blamed(compiled: Any, arity: int, code: int) -> Any:
-    """Return a function that calls a compiled one: if that raises, its caller does, with a code.
+def written_of(function: Any) -> Written | None:
+    """Return how a function is written, None if numba compiles it."""
+    return function if isinstance(function, Written) else getattr(function, "written", None)
 
-    numba hands it up from function to function, so that it tells whose exception that was.
-    """
 
-    def typed(*given: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            described, convention = compiled.fndesc, context.call_conv
-            context.active_code_library.add_linking_library(compiled.library)
-            converted = [
-                context.cast(builder, value, kind, own)
-                for value, kind, own in zip(values, signature.args, described.argtypes, strict=True)
-            ]
-            status, found = convention.call_function(
-                builder,
-                context.declare_function(builder.module, described),
-                described.restype,
-                described.argtypes,
-                converted,
-            )
-            with builder.if_then(status.is_error, likely=False):
-                own = builder.select(status.is_user_exc, status.code.type(code), status.code)
-                convention.return_status_propagate(builder, status._replace(code=own))
-            return found
-
-        return compiled.signature.return_type(*given), generate
-
-    names: dict[str, Any] = {"__name__": __name__, "typed": typed}
-    arguments = "".join(f", a{i}" for i in range(arity))  # numba asks how many there are
-    source = f"def call(typing{arguments}):\n    return typed({arguments[2:]})\n"
-    return of_one_build(intrinsic(define("intrinsic", "call", source, names)))
+def _emitted(result: Any, takes: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
+    return callable_of(Written(result, takes, emit))
 
 
 # --- numba's functions -----------------------------------------------------------------------------------
@@ -307,7 +315,7 @@ def _address(builder: Any, at: Any) -> Any:
 @functools.cache
 def cast_to(dtype: DType) -> Any:
     """Return ``cast(value)``, which converts to the dtype."""
-    return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: _cast(c, b, dtype, value, kind))
+    return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: converted(c, b, dtype, value, kind))
 
 
 @functools.cache
@@ -346,7 +354,7 @@ def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
         return builder.gep(start, [builder.mul(index, _WORD(dtype.itemsize))])
 
     def write(context: Any, builder: Any, p: Any, index: Any, value: Any, kind: Any) -> None:
-        cast = _cast(context, builder, dtype, value, kind)
+        cast = converted(context, builder, dtype, value, kind)
         _store(context, builder, dtype, at(builder, p, index), cast)
 
     read = _emitted(value_type(dtype), (BYTES, INDEX), lambda c, b, p, i: _load(c, b, dtype, at(b, p, i)))
@@ -368,12 +376,8 @@ def struct_maker(dtype: DType) -> Any:
     return inlined(define("maker of a struct", "_make", source, names))
 
 
-def array_loader(array: Any, place: Place) -> Any:
-    """Return ``load(p)``, which makes an array of the address and the shape that are in a place."""
-
-    def emit(context: Any, builder: Any, p: Any) -> Any:
-        words = [place.moved(8 * (1 + i)).pointer(builder, p) for i in range(array.ndim)]
-        shape = [builder.load(builder.bitcast(each, _WORD.as_pointer())) for each in words]
-        return array_of(context, builder, array, _address(builder, place.pointer(builder, p)), shape, NUMBA)
-
-    return _emitted(array, (BYTES,), emit)
+def array_at(context: Any, builder: Any, array: Any, place: Place, p: Any) -> Any:
+    """Return an array of the address and the shape that are in a place."""
+    words = [place.moved(8 * (1 + i)).pointer(builder, p) for i in range(array.ndim)]
+    shape = [builder.load(builder.bitcast(each, _WORD.as_pointer())) for each in words]
+    return array_of(context, builder, array, _address(builder, place.pointer(builder, p)), shape, NUMBA)

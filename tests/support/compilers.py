@@ -1,26 +1,35 @@
 """The compilers of a test run: what one test had compiled, the next has not compiled again.
 
 NVRTC and nvJitLink make the same bytes of the same input and options, which the tests that are about that
-see to. Between them and the tests is a folder, shared by the run's workers; whatever cupar does around them
-is done each time. Processes that tests start compile for themselves, unless they call `as_in_the_run`.
+see to; and numba the same template of the same functions of cupar's. Between them and the tests is a folder,
+shared by the run's workers; whatever cupar does around them is done each time. Processes that tests start
+compile for themselves, unless they call `as_in_the_run`.
 """
 
 import functools
 import hashlib
 import os
+import pickle
 import re
 import threading
 from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
 
+import numpy as np
 import pytest
 
 from cupar._base.errors import BuildError
 from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
 from cupar._ir.cpp import END_OF_HEADERS
 from cupar._kernels import source
+from cupar._obtain import produce
 
 FOLDER = "COMPILED_ONCE"  # the variable that tells processes where that is
-real = {(nvrtc, "_compiled"): nvrtc._compiled, (nvjitlink, "_link"): nvjitlink._link}
+real = {
+    (nvrtc, "_compiled"): nvrtc._compiled,
+    (nvjitlink, "_link"): nvjitlink._link,
+    (produce, "built_on_cpu"): produce.built_on_cpu,
+}
 
 
 def once(folder, patch):
@@ -56,8 +65,24 @@ def once(folder, patch):
         options = toolchain.link_options() if given is None else given
         return kept((codes, cc, [*options], to_ptx), make)
 
+    def built_on_cpu(spec):
+        from cupar._cpu import templates  # which imports numba, for tests that build for the CPU
+
+        def compiled(run):
+            def make():
+                return pickle.dumps(real[templates, "_compiled"](run))
+
+            content = _content(run)
+            return pickle.loads(make() if content is None else kept(("template", content), make))
+
+        if (templates, "_compiled") not in real:
+            real[templates, "_compiled"] = templates._compiled
+            patch.setattr(templates, "_compiled", compiled)
+        return real[produce, "built_on_cpu"](spec)
+
     patch.setattr(nvrtc, "_compiled", compiled)
     patch.setattr(nvjitlink, "_link", link)
+    patch.setattr(produce, "built_on_cpu", built_on_cpu)
     precompiled.keep_headers()
     if precompiled._headers is not None:
         precompiled._headers = _AllHeaders()
@@ -97,6 +122,46 @@ def _outside():
         name for file in files for name in re.findall("^#include <(.*)>$", file.read_text(), re.MULTILINE)
     }
     return "".join(f"#include <{name}>\n" for name in [*source._HEADERS, *sorted(found)])
+
+
+def _content(function):
+    """Return what a function of cupar's own is, the same in each process; None if that is not known."""
+    try:
+        return _told(function, ())
+    except LookupError:
+        return None
+
+
+def _told(value, within):
+    from numba.core import types
+
+    if id(value) in within:
+        return "itself"
+    within = *within, id(value)
+    kind = type(value).__qualname__
+
+    def each(values):
+        return kind, *(_told(value, within) for value in values)
+
+    if hasattr(value, "py_func"):  # numba compiles it
+        return each([value.py_func, value.targetoptions])
+    if hasattr(value, "_defn"):  # an intrinsic
+        return each([value._defn])
+    if isinstance(value, FunctionType):
+        names = {} if "__spec__" in value.__globals__ else value.__globals__  # of generated code
+        cells = (cell.cell_contents for cell in value.__closure__ or ())
+        return each([value.__code__, *cells, *(names.get(name) for name in value.__code__.co_names)])
+    if isinstance(value, CodeType):
+        return each([value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts])
+    if isinstance(value, (tuple, list)):
+        return each(value)
+    if isinstance(value, dict):
+        return each(value.items())
+    if isinstance(value, (type, BuiltinFunctionType, ModuleType)):
+        return each([getattr(value, "__module__", ""), value.__name__])
+    if isinstance(value, (NoneType, bool, int, float, complex, str, bytes, np.generic, np.dtype, types.Type)):
+        return kind, repr(value)
+    raise LookupError(kind)
 
 
 def as_in_the_run():
