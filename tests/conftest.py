@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 
+# Compilers leave much for the collector, which then looks at all that PyTorch, JAX and numba have, again and again.
+gc.set_threshold(20_000, 10, 20)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Tests of the store come first: they fork a thousand times, which a process pays for by its size."""

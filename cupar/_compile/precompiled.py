@@ -20,11 +20,12 @@ from .._ir.cpp import END_OF_HEADERS
 from . import nvrtc
 
 _HEAP_BYTES = 512 << 20  # of address space, which NVRTC reserves for precompiled headers
-_MOST_FILES = 3  # the last ones used; `cupar build` groups builds by their headers
 
 
 class _Headers:
     """Precompiled headers of this process, by compute capability and include lines."""
+
+    most_files = 3  # the last ones used; `cupar build` groups builds by their headers
 
     def __init__(self) -> None:
         self.from_which = 2  # of the templates with the same headers on they are kept
@@ -51,7 +52,7 @@ class _Headers:
         import tempfile
 
         there = [each for each, file in self._files.items() if file is not None]
-        for each in there[: len(there) + 1 - _MOST_FILES]:
+        for each in there[: max(0, len(there) + 1 - self.most_files)]:
             self._drop(each)
         with tempfile.TemporaryDirectory(prefix="cupar-", ignore_cleanup_errors=True) as folder:
             path = f"{folder}/headers"
