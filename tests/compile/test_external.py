@@ -407,27 +407,39 @@ C_TYPES = {
     "c8": "cuda::std::complex<float>",
     "c16": "double2",
 }
-HEADERS = "#include <cuda_fp16.h>\n#include <cuda/std/complex>\n"
+HEADERS = {"f2": "#include <cuda_fp16.h>\n", "c8": "#include <cuda/std/complex>\n"}
 
 
-@pytest.mark.parametrize("dtype", C_TYPES)
-def test_values_of_all_types_go_in_registers(dtype, tmp_path):
-    kind = C_TYPES[dtype]
-    same = cupar.cpp(f"{HEADERS}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
-    built(same, dtype, dtype, tmp_path=tmp_path)
+def test_values_of_all_types_go_in_registers(tmp_path):
+    """Each through a function of its own, in one operator."""
+    every = cupar.gpu_struct({f"x{i}": dtype for i, dtype in enumerate(C_TYPES)})
+    functions = [
+        cupar.cpp(f"{HEADERS.get(dtype, '')}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
+        for dtype, kind in C_TYPES.items()
+    ]
+    names = {"every": every, **{f"f{i}": function for i, function in enumerate(functions)}}
+    exec(f"def op(v): return every({', '.join(f'f{i}(v.x{i})' for i in range(len(functions)))})", names)
+    assert spills_or_calls(cupar.unary_transform(every, every, names["op"], cc=CC), tmp_path) == []
 
 
-@pytest.mark.parametrize("dtype", ["?", "f2", "c16"])  # of other sizes
-def test_structs_go_in_registers_beside_others(dtype, tmp_path):
-    kind = C_TYPES[dtype]
-    inner = {"x": np.float64, "y": np.float16}
-    pair = cupar.gpu_struct({"a": np.int8, "b": inner, "c": np.complex64, "d": bool})
-    source = f"""{HEADERS}
-    struct Inner {{ double x; __half y; }};
-    struct Pair {{ signed char a; Inner b; float2 c; bool d; }};
-    __device__ Pair f(const Pair& p, {kind} x) {{ Pair q = p; q.a += sizeof(x); return q; }}
-    """
-    built(cupar.cpp(source, (pair, [pair, dtype])), pair, dtype, pair, tmp_path=tmp_path)
+def test_structs_go_in_registers_beside_others(tmp_path):
+    """Of other sizes: a byte, two and sixteen."""
+    pair = cupar.gpu_struct(
+        {"a": np.int8, "b": {"x": np.float64, "y": np.float16}, "c": np.complex64, "d": bool}
+    )
+
+    def function(dtype):
+        kind = C_TYPES[dtype]
+        source = f"""{HEADERS["f2"]}
+        struct Inner {{ double x; __half y; }};
+        struct Pair {{ signed char a; Inner b; float2 c; bool d; }};
+        __device__ Pair f(const Pair& p, {kind} x) {{ Pair q = p; q.a += sizeof(x); return q; }}
+        """
+        return cupar.cpp(source, (pair, [pair, dtype]))
+
+    of_one, of_two, of_sixteen = map(function, ["?", "f2", "c16"])
+    other = cupar.gpu_struct({"x": "?", "y": "f2", "z": "c16"})
+    built(lambda p, x: of_sixteen(of_two(of_one(p, x.x), x.y), x.z), pair, other, pair, tmp_path=tmp_path)
 
 
 PHILOX = """
