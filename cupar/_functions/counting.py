@@ -19,7 +19,7 @@ from ..reduce import Determinism, known_determinism
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
-from . import operators
+from . import libraries, operators, quick
 from .axes import INT64, AxisLayout, columns, constant, indices
 from .calls import Operand, Work, enter
 from .items import size_of
@@ -71,12 +71,19 @@ _MOVED = 8  # bytes of an item that is sorted itself; of others, their places ar
 
 
 def _is_by_index(
-    work: Work, dtype: np.dtype[Any], out: Any, number: int, op: Any, determinism: Determinism
+    on_cpu: bool,
+    dtype: np.dtype[Any],
+    target: np.dtype[Any] | None,
+    number: int,
+    op: Any,
+    determinism: Determinism,
 ) -> bool:
-    """Whether tables have room for all ids, or atomic operations can combine items in the output."""
-    if work.library.on_cpu or number * dtype.itemsize <= _IN_TABLES:
+    """Whether tables have room for all ids, or atomic operations can combine items in the output, an array.
+
+    None: it is an iterator.
+    """
+    if on_cpu or number * dtype.itemsize <= _IN_TABLES:
         return True
-    target = None if isinstance(out, Iterator) else out.dtype
     is_free = determinism is Determinism.NOT_GUARANTEED
     return is_atomic(kind_of(op, (dtype,), False), dtype, target, is_free)
 
@@ -93,7 +100,8 @@ def segments(
     determinism: Determinism = Determinism.RUN_TO_RUN,
 ) -> None:
     """Combine the items of each id from 0 to ``number - 1``; others are left out."""
-    if _is_by_index(work, items.dtype, out, number, op, determinism):
+    target = None if isinstance(out, Iterator) else out.dtype
+    if _is_by_index(work.library.on_cpu, items.dtype, target, number, op, determinism):
         if ids.dtype.kind == "b":
             ids = cast(ids, np.dtype(np.uint8))
         arrays = items, ids, out
@@ -274,8 +282,49 @@ def segment_reduce(
     >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
     array([6, 0, 4])
     """
-    return enter(
-        _segment_reduce, {"x": x, "ids": ids}, op, num_segments, init, dtype, determinism, mode, stream=stream
+    key: Any = None
+    if init is None and dtype is None and stream is None and type(num_segments) is int and _is_drop(mode):
+        try:
+            key = type(x), x.dtype, type(ids), ids.dtype, quick.token(op), num_segments, determinism
+            found = _SEGMENTS[key](x, ids, op, num_segments)
+        except (KeyError, AttributeError, TypeError):
+            found = None
+        if found is not None:
+            return found
+    inputs = {"x": x, "ids": ids}
+    result = enter(_segment_reduce, inputs, op, num_segments, init, dtype, determinism, mode, stream=stream)
+    if key is not None:
+        _learn_segments(key, x, ids, op, result, determinism)
+    return result
+
+
+_SEGMENTS: Any = quick.table()
+
+
+def _is_drop(mode: Any) -> bool:
+    return type(mode) is str and mode == "drop"
+
+
+def _learn_segments(key: Any, x: Any, ids: Any, op: Any, result: Any, determinism: Any) -> None:
+    """Keep how to do this again without iterators and temporaries, which a sort of ids needs."""
+    if not all(map(libraries.is_array, (x, ids, result))):
+        return
+    library = libraries.of("x", x)
+    items, given, out = (library.memory(each) for each in (x, ids, result))
+    dtype, of_ids = items.dtype, given.dtype
+    wanted = known_determinism(determinism)
+    if len(items.shape) != 1 or of_ids.kind not in "iu" or not (dtype == out.dtype == accumulated(dtype)):
+        return
+    if not out.size or not _is_by_index(library.on_cpu, dtype, dtype, out.size, op, wanted):
+        return
+    h_init = initial("init", operators.identity_of(op, dtype) + 0, dtype)
+    quick.learn_segments(
+        _SEGMENTS,
+        key,
+        x,
+        op,
+        lambda: reduce_by_index(dtype, of_ids, dtype, op, h_init, determinism=wanted),
+        h_init,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,36 @@ def token(op: Any) -> int:
     return id(op.__code__ if type(op) is FunctionType else op)
 
 
+class _Learned(NamedTuple):
+    """What such a call needs, found out once."""
+
+    library: libraries.ArrayLibrary
+    algorithm: Any
+    unchanged: Any  # whether an operator of the same code reads the same values; None: it reads none
+    device: Any  # a tensor's; None: the array is not PyTorch's
+
+
+def _learned(x: Any, op: Any, made: Callable[[], Any]) -> _Learned | None:
+    """Return what calls with such an array and operator need; None if they go the long way."""
+    cls = type(x)
+    if cls.__module__.partition(".")[0] not in ("numpy", "cupy", "torch") or not hasattr(x, "ndim"):
+        return None
+    unchanged: Any = None
+    library = libraries.of("x", x)
+    with walk.FingerprintScope():  # the fingerprint below is the one that the call has made
+        if type(op) is FunctionType:
+            try:
+                unchanged = walk.fingerprint(op).guard.checker()
+            except walk.Unfingerprintable:
+                return None
+        elif not isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
+            return None
+        algorithm = device.using(library.on_cpu, made)
+    if algorithm.has_state or not algorithm.is_built:
+        return None
+    return _Learned(library, algorithm, unchanged, x.device if cls.__module__.startswith("torch") else None)
+
+
 def learn(
     known: Table,
     x: Any,
@@ -52,26 +82,10 @@ def learn(
     name: Any = None,
 ) -> None:
     """Keep how to do a call again. `made` makes the algorithm; `dtype` is that of the result."""
-    cls = type(x)
-    if cls.__module__.partition(".")[0] not in ("numpy", "cupy", "torch") or not hasattr(x, "ndim"):
-        return
-    unchanged: Any = None
-    library = libraries.of("x", x)
-    with walk.FingerprintScope():  # the fingerprint below is the one that the call has made
-        if type(op) is FunctionType:
-            try:
-                unchanged = walk.fingerprint(op).guard.checker()
-            except walk.Unfingerprintable:
-                return
-        elif not isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
-            return
-        algorithm = device.using(library.on_cpu, made)
-    if algorithm.has_state or not algorithm.is_built:
-        return
-    is_torch = cls.__module__.startswith("torch")
-    place = (x.dtype, x.device) if is_torch else None
-    key = cls, x.dtype, token(op if name is None else name)
-    known[key] = _entry(library, algorithm, dtype, h_init, is_scan, unchanged, place, op)
+    learned = _learned(x, op, made)
+    if learned is not None:
+        key = type(x), x.dtype, token(op if name is None else name)
+        known[key] = _entry(learned, dtype, h_init, is_scan, op)
 
 
 def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None) -> None:
@@ -92,38 +106,16 @@ def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None
 _CONVERTING = (OpKind.LOGICAL_AND, OpKind.LOGICAL_OR, np.logical_and, np.logical_or)
 
 
-def _entry(
-    library: Any,
-    algorithm: Any,
-    dtype: np.dtype[Any],
-    h_init: Any,
-    is_scan: bool,
-    unchanged: Any,
-    place: Any,
-    op: Any,
-) -> Entry:
-    run, stream, on_cpu = algorithm._run, library.stream, library.on_cpu
+def _entry(learned: _Learned, dtype: np.dtype[Any], h_init: Any, is_scan: bool, op: Any) -> Entry:
+    library, algorithm, unchanged, _ = learned
+    run, stream, size_of = algorithm._run, library.stream, _sizer(learned)
     empty, ndim = library.maker(dtype), 1 if is_scan else None
-    kept = op.__code__ if type(op) is FunctionType else op
-    refused = device.refuses_host if on_cpu else device.is_cpu
-    its_device = None if on_cpu else driver.current_device()
-    where = None if place is None else place[1]
 
     def call(x: Any, op: Any) -> Any:
-        if unchanged is not None and not unchanged(op):
+        if (unchanged is not None and not unchanged(op)) or (ndim is not None and x.ndim != ndim):
             return None
-        if refused() or (ndim is not None and x.ndim != ndim):
-            return None
-        if where is not None:  # a tensor
-            if x.requires_grad or x.device != where:
-                return None
-            try:
-                size = x.numel()
-            except RuntimeError:  # of a tensor that has no memory of its own, as within torch.vmap
-                return None
-        else:
-            size = x.size
-        if not size or (not on_cpu and driver.has_several_devices and driver.current_device() != its_device):
+        size = size_of(x)
+        if not size:
             return None
         out = empty(size) if is_scan else empty(())
         try:
@@ -132,5 +124,61 @@ def _entry(
             return None
         return out
 
-    call.kept = kept  # type: ignore[attr-defined]
+    call.kept = op.__code__ if type(op) is FunctionType else op  # type: ignore[attr-defined]
     return call
+
+
+def _sizer(learned: _Learned) -> Callable[[Any], int]:
+    """Return what tells the number of items of an array like the one learned of; 0: not here, or not so."""
+    on_cpu, where = learned.library.on_cpu, learned.device
+    refused = device.refuses_host if on_cpu else device.is_cpu
+    its_device = None if on_cpu else driver.current_device()
+
+    def size_of(x: Any) -> int:
+        if refused():
+            return 0
+        if where is not None:  # a tensor
+            if x.requires_grad or x.device != where:
+                return 0
+            try:
+                size: int = x.numel()
+            except RuntimeError:  # of a tensor that has no memory of its own, as within torch.vmap
+                return 0
+        else:
+            size = x.size
+        if not on_cpu and driver.has_several_devices and driver.current_device() != its_device:
+            return 0
+        return size
+
+    return size_of
+
+
+# --- Items of each id -------------------------------------------------------------------------------------
+
+
+def learn_segments(
+    known: Recent[Any, Any], key: Any, x: Any, op: Any, made: Callable[[], Any], h_init: np.ndarray[Any, Any]
+) -> None:
+    """Keep how to combine the items of each id again; the key has all but the arrays' memory."""
+    learned = _learned(x, op, made)
+    if learned is None:
+        return
+    library, algorithm, unchanged, _ = learned
+    run, stream, size_of = algorithm._run, library.stream, _sizer(learned)
+    empty = library.maker(h_init.dtype)
+
+    def call(x: Any, ids: Any, op: Any, number: int) -> Any:
+        if (unchanged is not None and not unchanged(op)) or x.ndim != 1 or x.shape != ids.shape:
+            return None
+        size = size_of(x)
+        if not size:
+            return None
+        out = empty(number)
+        try:
+            run(stream(), (x, ids, out, size, number, h_init))
+        except (TypeError, ValueError, RuntimeError):  # the general path raises the error, if there is one
+            return None
+        return out
+
+    call.kept = op.__code__ if type(op) is FunctionType else op  # type: ignore[attr-defined]
+    known[key] = call

@@ -440,6 +440,41 @@ def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
     assert sorts == [(np.float32, (0, 3))]  # items themselves, by 3 bits
 
 
+def test_segments_are_found_again_without_stale_results():
+    """The second call of its kind goes the short way, and other ones do not."""
+    step = 1
+
+    def op(a, b):
+        return a + b + step
+
+    x, ids = np.array([1, 2, 3, 4.0]), np.array([2, 0, 2, -1])
+    for _ in range(3):
+        assert arrays.segment_reduce(x, ids, num_segments=3).tolist() == [2, 0, 4]
+        assert arrays.segment_reduce(x, ids, num_segments=2).tolist() == [2, 0]
+        assert arrays.segment_reduce(x, ids, np.maximum, 3).tolist() == [2, -np.inf, 3]
+        assert arrays.segment_reduce(x, ids, num_segments=3, init=5).tolist() == [7, 5, 9]
+        assert arrays.segment_reduce(x[:2], ids[:2], num_segments=3).tolist() == [2, 0, 1]
+        assert arrays.segment_reduce(x[::2], ids[::2], num_segments=3).tolist() == [0, 0, 4]
+        assert arrays.segment_reduce(x.reshape(2, 2), ids[:2], num_segments=3).tolist() == [
+            [3, 4],
+            [0, 0],
+            [1, 2],
+        ]
+        assert arrays.segment_reduce(x[:0], ids[:0], num_segments=1).tolist() == [0]
+        assert arrays.segment_reduce(x, ids.astype(bool), num_segments=3).tolist() == [2, 8, 0]
+        assert arrays.segment_reduce(x.astype("f2"), ids, num_segments=3).dtype == np.float16
+        with pytest.raises(ValueError, match="ids: expected the shape of `x`"):
+            arrays.segment_reduce(x, ids[:3], num_segments=3)
+        with pytest.raises(TypeError, match="num_segments: expected an integer, got bool"):
+            arrays.segment_reduce(x, ids, num_segments=True)
+        with pytest.raises(IndexError, match="ids: expected from 0 to 2, got from -1 to 2"):
+            arrays.segment_reduce(x, ids, num_segments=3, mode="raise")
+        with pytest.raises(TypeError, match="init: expected"):
+            arrays.segment_reduce(x, ids, op, 3)
+        assert arrays.segment_reduce(x, ids, op, 3, init=0).tolist() == [2 + step, 0, 4 + 2 * step]
+        step += 1
+
+
 @pytest.mark.parametrize("shape", [(6, 3), (6, 2, 1), (6, 0), (0, 2)])
 def test_segments_of_rows(shape):
     """Ids of rows; of tuples of arrays as well, by operators that have no identity."""
