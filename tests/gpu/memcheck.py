@@ -38,6 +38,10 @@ def less(a, b):
     return a < b
 
 
+def not_greater(a, b):
+    return a <= b
+
+
 def equal(a, b):
     return a == b
 
@@ -226,6 +230,51 @@ def sets(dtype, n):
                 count = len(wanted)
                 assert np.array_equal(d_out.get()[:count], np.concatenate(host)[wanted]), (kind, dtype, n, m)
             assert np.array_equal(d_places.get()[:count], wanted), (kind, dtype, n, m)
+
+
+def nan_among(keys):
+    """Put NaNs among keys, or others where there is none of them."""
+    keys[np.random.default_rng(len(keys)).integers(0, max(len(keys), 1), len(keys) // 50)] = (
+        np.nan if keys.dtype.kind == "f" else 7
+    )
+    return keys
+
+
+def not_sorted(dtype, n):
+    """Merges, sets and sorts of keys that are not sorted, or not by an order: they stay in their outputs."""
+    rng = np.random.default_rng(n)
+    for m, top in ((n // 3, 5), (n // 2, 100), (n - min(n, 9), 100)):
+        for host in (rng.integers(0, top, n), np.sort(rng.integers(0, top, n))):
+            host = nan_among(host.astype(dtype))
+            one, other, places = cp.asarray(host[:m]), cp.asarray(host[m:]), cp.arange(n)
+            for op in (less, not_greater):
+                for kind in ("union", "intersection", "difference", "symmetric_difference"):
+                    both = kind in ("union", "symmetric_difference")
+                    room = {"intersection": min(m, n - m), "difference": m}.get(kind, n)
+                    for items in (None, places):
+                        d_keys, d_items, d_count = (
+                            cp.zeros(room, dtype),
+                            cp.zeros(room, "i8"),
+                            cp.zeros(1, "i8"),
+                        )
+                        first = one, items if items is None else items[:m], m
+                        second = other, items[m:] if both and items is not None else None, n - m
+                        outputs = d_keys, items if items is None else d_items, d_count
+                        found = getattr(cupar, f"set_{kind}")(*first[:2], *second[:2], *outputs, op)
+                        found.run(*first, *second, *outputs)
+                        assert 0 <= d_count.get()[0] <= room, (kind, dtype, n, m)
+                for items in (None, places):
+                    d_keys, d_items = cp.zeros(n, dtype), items if items is None else cp.zeros(n, "i8")
+                    first = one, items if items is None else items[:m], m
+                    second = other, items if items is None else items[m:], n - m
+                    merge = cupar.merge(*first[:2], *second[:2], d_keys, d_items, op)
+                    merge.run(*first, *second, d_keys, d_items)
+                    all_keys = cp.asarray(host)
+                    sort = cupar.merge_sort(all_keys, items, d_keys, d_items, op)
+                    sort.run(all_keys, items, d_keys, d_items, n)
+                    starts, ends = cp.asarray([0, m]), cp.asarray([m, n])
+                    sort = cupar.segmented_sort(all_keys, d_keys, items, d_items, starts, ends, op=op)
+                    sort.run(all_keys, d_keys, items, d_items, n, 2, starts, ends)
 
 
 def reductions_in_order(dtype, n):
@@ -503,6 +552,7 @@ CHECKED = (
     searches_for_the_first,
     merges,
     sets,
+    not_sorted,
     reductions_in_order,
     indexed,
     tuples,

@@ -16,6 +16,32 @@ SIZES = [
 REAL = DTYPES[:-2]
 
 
+@needs_gpu
+@pytest.mark.parametrize("op", [lambda a, b: a < b, lambda a, b: a <= b])
+def test_what_is_not_sorted_stays_in_the_outputs(op, rng):
+    """Tiles may be cut anywhere then, of sorts by NaN; addresses beyond shared memory would be faults."""
+    n, m, behind = 150_000, 50_001, 999
+    keys = rng.integers(0, 1000, n + m).astype("f4")
+    keys[rng.integers(0, n + m, 5000)] = np.nan
+    d_keys, d_items = cp.asarray(keys), cp.arange(n + m)
+    starts, ends = cp.asarray([0, n]), cp.asarray([n, n + m])
+    for has_items in (False, True):
+        items = d_items if has_items else None
+        out, items_out = cp.full(n + m + behind, -1, "f4"), cp.full(n + m + behind, -1, "i8")
+        beside = items_out if has_items else None
+        one, other = (
+            (part, items[at] if has_items else None)
+            for part, at in ((d_keys[:n], slice(n)), (d_keys[n:], slice(n, None)))
+        )
+        merge = cupar.merge(*one, *other, out, beside, op)
+        merge.run(*one, n, *other, m, out, beside)
+        sort = cupar.merge_sort(d_keys, items, out, beside, op)
+        sort.run(d_keys, items, out, beside, n + m)
+        sort = cupar.segmented_sort(d_keys, out, items, beside, starts, ends, op=op)
+        sort.run(d_keys, out, items, beside, n + m, 2, starts, ends)
+        assert (out.get()[n + m :] == -1).all() and (items_out.get()[n + m :] == -1).all()
+
+
 def ordered(host):
     """Return keys in the order of NumPy's, of complex numbers by their real part."""
     key = host.real if host.dtype.kind == "c" else host

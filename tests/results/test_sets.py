@@ -177,6 +177,32 @@ def test_keys_without_room_are_discarded(rng):
     np.testing.assert_array_equal(out.get()[: int(count.get()[0])], wanted)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_sorted_stays_in_the_room_of_what_is(kind, rng):
+    """Cuts of tiles go back and forth, or neither key is first."""
+    for keys, values in (("f4", None), ("u1", "f8")):
+        for op in (lambda a, b: a < b, lambda a, b: a <= b):
+            algorithm = made(kind, keys, values, op)
+            for n, m in ((30_000, 20_001), (20_001, 37), (37, 20_001)):
+                room = {"intersection": min(n, m), "difference": n}.get(kind, n + m)
+                for is_sorted in (False, True):
+                    first, second = (rng.integers(0, 200, k).astype(keys) for k in (n, m))
+                    if is_sorted:
+                        first.sort(), second.sort()
+                    if keys == "f4":
+                        first[:: n // 7 + 1], second[:: m // 9 + 1] = np.nan, np.nan
+                    d_items = [cp.zeros(k, values) if values else None for k in (n, m)]
+                    if kind not in ("union", "symmetric_difference"):
+                        d_items[1] = None
+                    out, count = cp.full(n + m + 999, 201, keys), cp.zeros(1, "i8")
+                    items_out = cp.full(n + m + 999, -1, values) if values else None
+                    ranges = cp.asarray(first), d_items[0], n, cp.asarray(second), d_items[1], m
+                    algorithm.run(*ranges, out, items_out, count)
+                    assert 0 <= int(count.get()[0]) <= room
+                    assert (out.get()[room:] == 201).all()
+                    assert not values or (items_out.get()[room:] == -1).all()
+
+
 PEAK = np.dtype([("mass", "f8"), ("charge", "i4"), ("flag", "i2")], align=True)
 LARGE = np.dtype([(f"x{i}", "f8") for i in range(60)])
 

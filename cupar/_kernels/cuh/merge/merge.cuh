@@ -9,6 +9,7 @@
 // op_t; the policy: tile_threads, tile_items; 0: what CUB's selector says.
 #pragma once
 
+#include <cuda/std/__algorithm/clamp.h>
 #include <cub/agent/agent_merge.cuh>
 #include <cub/device/dispatch/tuning/tuning_merge.cuh>
 
@@ -76,16 +77,19 @@ struct merge_kernels {
                                                items2_t items2, u64 count2, keys_out_t keys_out,
                                                items_out_t items_out, u64* partitions, op_t op) {
       __shared__ typename agent::TempStorage temporary;
-      __shared__ u64 of_single_tile[2];
+      __shared__ u64 own[2];
       wait_for_stream();
-      if (partitions == nullptr) {
-        of_single_tile[0] = 0;
-        of_single_tile[1] = count1;
-        partitions        = of_single_tile;
-        __syncthreads();
+      if (threadIdx.x == 0) {
+        // Ranges that are not sorted may be cut anywhere: a tile takes no more of the first one than it has
+        // room for, and no fewer keys than none.
+        const u64 begin = partitions == nullptr ? 0 : partitions[blockIdx.x],
+                  end   = partitions == nullptr ? count1 : partitions[blockIdx.x + 1];
+        own[0]          = begin;
+        own[1]          = cuda::std::clamp(end, begin, begin + agent::items_per_tile);
       }
-      agent{temporary.Alias(), keys1,     items1, count1,    keys2, items2, count2,
-            keys_out,          items_out, op,     partitions}();
+      __syncthreads();
+      agent{temporary.Alias(), keys1,     items1, count1,          keys2, items2, count2,
+            keys_out,          items_out, op,     own - blockIdx.x}();
     }
   };
 

@@ -11,6 +11,7 @@
 // tile_items (0: CUB's).
 #pragma once
 
+#include <cuda/std/__algorithm/clamp.h>
 #include <cub/agent/agent_merge_sort.cuh>
 #include <cub/device/dispatch/tuning/tuning_merge_sort.cuh>
 #include <cub/iterator/cache_modified_input_iterator.cuh>
@@ -19,13 +20,13 @@
 
 namespace cupar {
 // Whether a tile fits into static shared memory: with one item more, or gaps that keep columns in different
-// banks.
+// banks; and beside it where a tile of a merge begins and ends.
 template <class Key, class Item>
 constexpr bool fits(cub::MergeSortPolicy policy) {
   constexpr int size = cuda::std::max(sizeof(Key), sizeof(Item));
   const int items = policy.items_per_thread, tile = policy.threads_per_block * items;
   const int gaps = items > 4 && cuda::is_power_of_two(items) ? tile / 32 : 1;
-  return (tile + gaps) * size <= static_cast<int>(cub::detail::max_smem_per_block);
+  return (tile + gaps) * size + 16 <= static_cast<int>(cub::detail::max_smem_per_block);
 }
 
 // The policy of the table or of CUB, made smaller until it fits.
@@ -123,13 +124,22 @@ struct merge_sort_kernels {
     static __device__ __forceinline__ void run(arrays output, arrays spare, u64* partitions, u64 num_items,
                                                op_t op, int passes, int first, int after) {
       __shared__ typename merge_agent::TempStorage temporary;
+      __shared__ u64 own[2];
       wait_for_stream();
       const int pass    = first + after;
       const arrays from = source(output, spare, pass, passes), to = source(output, spare, pass + 1, passes);
       const auto keys  = loading(from.keys);
       const auto items = loading(from.items);
+      // By an operator that is no order, as of NaN, runs may be cut anywhere: a tile takes no more of the
+      // first one than it has room for, and no fewer keys than none.
+      if (threadIdx.x == 0) {
+        const u64 begin = partitions[blockIdx.x];
+        own[0]          = begin;
+        own[1]          = cuda::std::clamp(partitions[blockIdx.x + 1], begin, begin + policy::tile);
+      }
+      __syncthreads();
       merge_agent(true, temporary, keys, items, keys, items, num_items, to.keys, to.items, to.keys, to.items,
-                  op, partitions, u64(2) << pass)
+                  op, own - blockIdx.x, u64(2) << pass)
           .Process();
     }
   };

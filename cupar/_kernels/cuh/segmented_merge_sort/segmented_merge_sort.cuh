@@ -14,6 +14,7 @@
 // end_offsets_in_t, op_t.
 #pragma once
 
+#include <cuda/std/__algorithm/clamp.h>
 #include <cuda/std/__bit/countl.h>
 
 #include "common/kernel.cuh"
@@ -236,7 +237,9 @@ struct segmented_merge_sort_kernels {
     __syncthreads();
     // The first run's share is from `a` on, the second's from `b` on.
     const i64 a = pair + splits[0], b = middle + (at - pair) - splits[0];
-    const int of_a = static_cast<int>(splits[1] - splits[0]), items = static_cast<int>(until - at);
+    // By an operator that is no order, as of NaN, runs may be split anywhere.
+    const int items   = static_cast<int>(until - at),
+              of_a    = static_cast<int>(cuda::std::clamp(splits[1] - splits[0], i64{0}, i64{items}));
     const auto source = [&](int place) { return place < of_a ? a + place : b + (place - of_a); };
     for (int i = thread; i < items; i += merge_threads) {
       stage[i] = keys[source(i)];

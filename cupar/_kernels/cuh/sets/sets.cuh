@@ -10,6 +10,9 @@
 // Blocks stay, and take one tile after another, as in compact/compact.cuh: while a tile is worked on, the
 // next one is copied into shared memory, and the one before is looked back on, and written.
 //
+// Of keys that are not sorted, by an operator that is no order, or that are NaN, cuts may be anywhere, and
+// parts may go beyond their ends: nothing is read and written for that but what sorted ranges have room for.
+//
 // Source: S. Baxter, "Modern GPU: Multisets", 2013, by which Thrust's set operations are; the rounds of
 // compact/compact.cuh, and the look-back of lookback.cuh.
 //
@@ -263,7 +266,10 @@ struct sets_kernels {
       has_items, both<items1_t, cuda::std::conditional_t<takes_second, items2_t, items1_t>, item_t>, none>;
   static_assert(keys_t::bytes <= 65536);
   static constexpr int slot_bytes = keys_t::bytes + items_t::bytes;
-  static constexpr int memory     = slots * slot_bytes + 2 * (tile_items + 1) * int{sizeof(place_t)};
+  // Two lists, and as many keys as a part may go beyond its end.
+  static constexpr int list_bytes = 2 * (tile_items + 1) * int{sizeof(place_t)};
+  static constexpr int memory =
+      slots * slot_bytes + (list_bytes > part * int{size} ? list_bytes : part * int{size});
 
   struct cupar_sets_cut : kernel<1024> {
     static __device__ __forceinline__ void run(keys1_t keys1, u64 count1, keys2_t keys2, u64 count2,
@@ -316,9 +322,17 @@ struct sets_kernels {
                               {first, before_it - first}, op);
   }
 
+  // How many keys the output has room for.
+  static __device__ __forceinline__ u64 room(u64 count1, u64 count2) {
+    if constexpr (operation == set_intersection) {
+      return min(count1, count2);
+    }
+    return takes_second ? count1 + count2 : count1;
+  }
+
   // Goes through a part of a tile, which begins and ends somewhere in both ranges, and finds the places of
-  // the keys that go out; others are not below the end of the second range. If a tile is open, there are keys
-  // at the ends, too; so the next two are compared before it is known that the part has both.
+  // the keys that go out; others are not below the end of the range that they would be of. If a tile is open,
+  // there are keys at the ends, too; so the next two are compared before it is known that the part has both.
   template <bool is_open>
   static __device__ __forceinline__ void go_through(int (&place)[part], const char* shared, int at1, int at2,
                                                     int end1, int end2, const op_t& op) {
@@ -369,8 +383,10 @@ struct sets_kernels {
       for (int i = threadIdx.x; i < count; i += threads) {
         const int from = static_cast<place_t>(list[i] - slot_at);
         to[i]          = *reinterpret_cast<const key_t*>(memory + from);
-        items_to[i]    = takes_second && from >= from2 ? two[static_cast<unsigned>(from - from2) / size]
-                                                       : one[static_cast<unsigned>(from - from1) / size];
+        // Between the ranges is a gap.
+        items_to[i] = takes_second && from >= from2
+                          ? two[static_cast<unsigned>(from - from2) / size]
+                          : one[min(static_cast<unsigned>(from - from1) / size, unsigned{tile_items})];
       }
     } else {
 #pragma unroll 4
@@ -538,11 +554,12 @@ struct sets_kernels {
         // Goes through a part. What does not go out has no place.
         int place[part];
         unsigned count = 0;
-        int end2       = 0;
+        int limit      = 0;
         if (is_tile) {
           const unsigned end = starts[thread + 1];
-          const int end1     = tile.keys1 + int{size} * static_cast<int>(end >> 16);
-          end2               = tile.keys2 + int{size} * static_cast<int>(end & 0xffff);
+          const int end1     = tile.keys1 + int{size} * static_cast<int>(end >> 16),
+                    end2     = tile.keys2 + int{size} * static_cast<int>(end & 0xffff);
+          limit              = takes_second ? end2 : end1;
           int at1 = tile.keys1 + int{size} * start.first, at2 = tile.keys2 + int{size} * start.second;
           if (tile.is_open) {
             go_through<true>(place, shared, at1, at2, end1, end2, op);
@@ -551,7 +568,7 @@ struct sets_kernels {
           }
 #pragma unroll
           for (int i = 0; i < part; ++i) {
-            count += place[i] < end2;
+            count += place[i] < limit;
           }
         }
         const unsigned up_to = sum_up_to_lane(count);
@@ -575,7 +592,7 @@ struct sets_kernels {
           unsigned list_end   = static_cast<unsigned>(__cvta_generic_to_shared(list + rank));
 #pragma unroll
           for (int i = 0; i < part; ++i) {
-            append(place[i], end2, list_end);
+            append(place[i], limit, list_end);
           }
         }
         if (warp == 0 && previous >= 0) {
@@ -586,16 +603,18 @@ struct sets_kernels {
               states.publish(previous, states.up_to_tile, sums_t{{before + previous_count}});
             }
             if (previous == tiles - 1) {
-              num_out[0] = static_cast<num_out_v>(before + previous_count);
+              num_out[0] = static_cast<num_out_v>(min(before + previous_count, room(count1, count2)));
             }
           }
         }
         __syncthreads();  // the list and what comes before the previous tile are known
 
         if (previous >= 0) {
-          write(tiles_of_rounds[(round + 2) % 3], static_cast<int>(previous_count),
+          const u64 before = before_previous, all = room(count1, count2);
+          const u64 count = min(u64{previous_count}, all - min(all, before));
+          write(tiles_of_rounds[(round + 2) % 3], static_cast<int>(count),
                 lists + (~round & 1) * (tile_items + 1), shared, (round + slots - 1) % slots * slot_bytes,
-                keys_out + static_cast<i64>(before_previous), items_out, before_previous);
+                keys_out + static_cast<i64>(before), items_out, before);
         }
         if (!is_tile) {
           return;
