@@ -62,7 +62,7 @@ _KERNELS = (
 )
 # Modules that make problems.
 _PROBLEMS = (
-    *("_launch.arguments", "_launch.levels", "_launch.segments"),
+    *("_launch.arguments", "_launch.levels", "_launch.segments", "_obtain.ranges"),
     *("columns", "histogram", "indexed", "merges", "search", "segmented", "segmented_scan", "sets", "sort"),
     "topk",
 )
