@@ -223,8 +223,9 @@ def histogram_range(
 
     Notes
     -----
-    It does what CUB's ``DeviceHistogram::HistogramRange`` does. Up to 8,191
-    levels are searched in shared memory.
+    It does what CUB's ``DeviceHistogram::HistogramRange`` does. Of many
+    samples, a table in shared memory says which levels are in the part of the
+    range that a sample is in, of 8,192 parts of equal width.
     """
     given = argument("d_samples", d_samples)
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)

@@ -39,7 +39,9 @@ _ZERO_THREADS = 256  # of the kernel that sets more to zero
 _ZERO_BINS = 4  # for each of them, before there are more blocks
 _COPIES = 32
 _COPIES_BYTES = 1 << 16  # of shared memory that they may take
-_LEVELS_BYTES = 1 << 16  # of shared memory that copies of levels may take
+_PARTS = 1 << 13  # of the table beside levels in shared memory
+_PARTS_SAMPLES = 1 << 18  # before a table pays
+_PARTS_LEVELS = 1 << 16  # that it can number
 _COPIES_SAMPLES = 4  # that a multiprocessor counts for each counter before they pay
 _SLOTS = 1 << 13  # of the cache in shared memory
 _SLOT_BYTES = 8
@@ -74,7 +76,7 @@ _DISTANCES = u64("first"), u64("last"), u64("below")
 _INTEGERS = (*_DISTANCES, u64("reciprocal"), u32("bins"), u32("times"), i32("shift"))
 
 _SAMPLES, _HISTOGRAM = Value("d_samples"), Value("d_histogram")
-_RANGES = Value("d_levels"), u32("bins"), i32("steps"), u32("level_copies")
+_RANGES = Value("d_levels"), u32("bins"), u32("parts")
 _ZERO = Launch("cupar_histogram_zero", "zero_grid", _ZERO_THREADS, (_HISTOGRAM, u32("bins")))
 
 
@@ -173,14 +175,12 @@ def _plan_of_integers(facts: _Facts, problem: HistogramProblem, emit: Emit) -> i
 
 def _plan_of_ranges(facts: _Facts, problem: HistogramRangeProblem, emit: Emit) -> int:
     bins, count, n = problem
-    steps, copies = 0, 1
-    if facts.level_size > 0 and count < 1 << 13:
-        steps = 9 if count < 1 << 9 else 13
-        few = 7 if count < 1 << 7 else 9
-        copied = _COPIES << few
-        if count < 1 << 9 and facts.level_size * copied <= _LEVELS_BYTES and n >= copied * facts.sms:
-            steps, copies = few, _COPIES
-    _counts(facts, bins, n, (bins, steps, copies), emit)
+    parts = 0
+    if facts.level_size > 0 and count < _PARTS_LEVELS and n >= _PARTS_SAMPLES:
+        parts = _PARTS
+        if 4 * (bins + 4 + parts) + 16 * ceil_div(count * facts.level_size, 16) > facts.most_shared:
+            parts = 0
+    _counts(facts, bins, n, (bins, parts), emit)
     return 0
 
 
@@ -194,8 +194,8 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
     if facts.is_spread and 4 * counters <= _COPIES_BYTES and n >= _COPIES_SAMPLES * counters * sms:
         copies = _COPIES
     shared = 16 * ceil_div(rows * copies, 4)
-    if facts.level_size > 0:
-        shared += 16 * ceil_div(((1 << levels[1]) - 1) * facts.level_size * levels[2], 16)
+    if facts.level_size > 0 and levels[1] > 0:
+        shared += 16 * ceil_div((bins + 1) * facts.level_size, 16) + 4 * levels[1]
     if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS and shared <= facts.most_shared:
         emit(_BLOCK, (n, 1, 0, shared, copies, 0) + levels)
         return

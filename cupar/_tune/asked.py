@@ -138,6 +138,11 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
             OpKind.EQUAL_TO,
         ),
         NamedAlgorithm(histogram.histogram_even, lambda t, *_: _histogram(t), ("samples", "bins")),
+        NamedAlgorithm(
+            histogram.histogram_range,
+            lambda t, *_: (t[0], _item(t) or np.int32, 65, t[0], 1),
+            ("samples", "bins"),
+        ),
         NamedAlgorithm(search.lower_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
         NamedAlgorithm(search.upper_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
         NamedAlgorithm(find.find_if, lambda t, op, _: (t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),

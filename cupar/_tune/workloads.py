@@ -336,6 +336,14 @@ def _counting(spec: Specialisation, n: int, length: int | None) -> Workload:
     return Workload(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
 
 
+def _counting_between(spec: Specialisation, n: int, length: int | None) -> Workload:
+    arrays = _inputs(spec, _samples, n)
+    levels = arrays["d_levels"].dtype
+    arrays["d_histogram"] = Content(arrays["d_histogram"].dtype, BINS)
+    arrays["d_levels"] = Content(levels, BINS + 1, partial(_ascending, levels), True)
+    return Workload(f"{_text(n)}, {BINS} bins", arrays, {"h_num_output_levels": BINS + 1, "num_samples": n})
+
+
 def _indexed(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _values, n)
     dtype = arrays["d_indices"].dtype
@@ -368,5 +376,6 @@ _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     "find_if": _finding,
     **dict.fromkeys(_OF_RANGES, _merging),
     "histogram_even": _counting,
+    "histogram_range": _counting_between,
     "reduce_by_index": _indexed,
 }

@@ -15,7 +15,8 @@
 // its division: by reciprocals that the host made, exact for integers (T. Granlund, P. Montgomery, "Division
 // by invariant integers using multiplication", PLDI 1994).
 //
-// Levels that are not evenly apart are searched in shared memory, where they fit there.
+// Levels that are not evenly apart are in shared memory, where they fit there, beside a table of parts of
+// equal width: which levels are in the part of a sample is known, and of so many parts most have none or one.
 //
 // Traits: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long; of ranges, any), and,
 // by histogram.py, has_ranges, threads, loads, resident, is_spread.
@@ -25,6 +26,7 @@
 #include <cuda/std/__bit/bit_cast.h>
 
 #include "common/kernel.cuh"
+#include "common/warp.cuh"
 
 namespace cupar {
 extern __shared__ uint4 memory[];
@@ -77,8 +79,7 @@ struct histogram_kernels {
   struct range_levels {
     const level_t* levels;
     unsigned bins;
-    int steps;        // of a search in shared memory, which has room for 2^steps - 1 levels; 0: of any other
-    unsigned copies;  // in shared memory: 1, or 32, one a lane
+    unsigned parts;  // of the table in shared memory; 0: levels are searched where they are
   };
 
   using levels_t =
@@ -138,26 +139,55 @@ struct histogram_kernels {
     return count == 0 ? bins : cuda::std::min(count - 1, bins);
   }
 
-  // By steps that the compiler knows, in 2^steps - 1 levels: behind all there are, the last one is repeated.
-  // Where there are 32 copies, each lane searches its own, so that no two lanes meet in a bank.
-  template <int steps, int copies>
+  // Parts of equal width between the first and the last level that are finite. Of two numbers, the larger is
+  // never in an earlier part, however differences are rounded; what is before all parts is in the first, and
+  // what is behind them in the last.
+  struct level_parts {
+    static constexpr bool is_integer = cuda::std::is_integral_v<level_t>;
+    // Integers are subtracted modulo 2^32 or 2^64, and small floats as float.
+    using wide_t =
+        cuda::std::conditional_t<is_integer, cuda::std::conditional_t<sizeof(level_t) == 8, u64, unsigned>,
+                                 cuda::std::conditional_t<sizeof(level_t) == 8, double, float>>;
+
+    level_t first;
+    float scale;
+    unsigned last;
+
+    __device__ __forceinline__ level_parts(const level_t* levels, unsigned bins, unsigned parts)
+        : first(levels[is_finite(levels[0]) ? 0 : 1]), last(parts - 1) {
+      scale = static_cast<float>(parts) / distance(levels[is_finite(levels[bins]) ? bins : bins - 1]);
+    }
+
+    static __device__ __forceinline__ bool is_finite(level_t level) {
+      const auto x = static_cast<wide_t>(level);
+      return x - x == wide_t{0};
+    }
+    __device__ __forceinline__ float distance(level_t x) const {
+      const auto apart = static_cast<wide_t>(x) - static_cast<wide_t>(first);
+      return is_integer && x < first ? 0 : static_cast<float>(apart);
+    }
+    __device__ __forceinline__ unsigned operator()(level_t x) const {
+      return cuda::std::min(__float2uint_rd(distance(x) * scale), last);  // of NaN, 0
+    }
+  };
+
+  // In shared memory.
   struct staged_scale {
-    const level_t* first;
+    const level_t* levels;
+    const unsigned* table;  // of each part, how many levels are before it; and in it, in the high half
+    level_parts part_of;
     unsigned bins;
 
     __device__ __forceinline__ unsigned operator()(sample_t sample) const {
-      const auto x = static_cast<level_t>(sample);
-      unsigned at  = 0;  // bytes
-#pragma unroll
-      for (int step = 1 << (steps - 1); step > 0; step /= 2) {
-        const auto* const next =
-            reinterpret_cast<const level_t*>(reinterpret_cast<const char*>(first) + at) + (step - 1) * copies;
-        if (*next <= x) {
-          at += step * copies * static_cast<unsigned>(sizeof(level_t));
-        }
-        asm("" : "+r"(at));  // or the compiler adds up all steps for each address
+      const auto x        = static_cast<level_t>(sample);
+      const unsigned part = table[part_of(x)];
+      unsigned at = part & 0xffff, count = part >> 16;
+      while (count > 0) {
+        const unsigned half = (count + 1) / 2;
+        at += levels[at + half - 1] <= x ? half : 0;
+        count -= half;
       }
-      return bin_behind(at / (copies * static_cast<unsigned>(sizeof(level_t))), bins);
+      return bin_behind(at, bins);
     }
   };
 
@@ -178,17 +208,63 @@ struct histogram_kernels {
     }
   };
 
-  // Copies levels to shared memory, if a search there has been planned: all threads do, before they
-  // synchronise.
-  static __device__ __forceinline__ void stage(const levels_t& levels, uint4* to) {
-    if constexpr (has_ranges) {
-      const unsigned count = (1u << levels.steps) - 1;
-      for (unsigned i = threadIdx.x; i < count * levels.copies; i += threads) {
-        const unsigned level              = i / levels.copies;
-        reinterpret_cast<level_t*>(to)[i] = levels.levels[cuda::std::min(level, levels.bins)];
-      }
-    }
+  static __device__ __forceinline__ unsigned* table_behind(const level_t* levels, unsigned bins) {
+    const u64 bytes = u64{bins + 1} * sizeof(level_t);
+    return reinterpret_cast<unsigned*>(reinterpret_cast<uint4*>(const_cast<level_t*>(levels)) +
+                                       (bytes + 15) / 16);
   }
+  // Copies levels to shared memory, and makes the table, if one has been planned. All threads do, before they
+  // synchronise. Whatever the levels are, parts have all of them together.
+  static __device__ __forceinline__ void stage(const range_levels& levels, uint4* to) {
+    constexpr unsigned warps = threads / 32;
+    __shared__ unsigned of_warps[warps];
+    if (levels.parts == 0) {
+      return;
+    }
+    auto* const staged    = reinterpret_cast<level_t*>(to);
+    unsigned* const table = table_behind(staged, levels.bins);
+    for (unsigned i = threadIdx.x; i < levels.parts; i += threads) {
+      table[i] = 0;
+    }
+    for (unsigned i = threadIdx.x; i <= levels.bins; i += threads) {
+      staged[i] = levels.levels[i];
+    }
+    __syncthreads();
+    const level_parts part_of(staged, levels.bins, levels.parts);
+    for (unsigned i = threadIdx.x; i <= levels.bins; i += threads) {
+      const level_t level = staged[i];
+      atomicAdd(table + (level == level ? part_of(level) : part_of.last), 1u << 16);  // NaN is above all
+    }
+    __syncthreads();
+    // Each warp adds up some rows of 32 parts.
+    const unsigned warp = threadIdx.x / 32, rows = (levels.parts + threads - 1) / threads;
+    const auto for_each_row = [&](auto use) {
+      for (unsigned row = 0; row < rows; ++row) {
+        const unsigned part = (warp * rows + row) * 32 + threadIdx.x % 32;
+        use(part, part < levels.parts ? table[part] >> 16 : 0);
+      }
+    };
+    unsigned before = 0;
+    for_each_row([&](unsigned, unsigned count) { before += count; });
+    before = sum_of_lanes(before);
+    if (threadIdx.x % 32 == 0) {
+      of_warps[warp] = before;
+    }
+    __syncthreads();
+    before = 0;
+    for (unsigned w = 0; w < warp; ++w) {
+      before += of_warps[w];
+    }
+    for_each_row([&](unsigned part, unsigned count) {
+      const unsigned up_to = sum_up_to_lane(count);
+      if (part < levels.parts) {
+        table[part] |= before + up_to - count;
+      }
+      before += __shfl_sync(~0u, up_to, 31);
+    });
+  }
+  template <class Levels>
+  static __device__ __forceinline__ void stage(const Levels&, uint4*) {}
 
   // Calls `use` with the constants of the levels.
   template <class Use>
@@ -208,7 +284,7 @@ struct histogram_kernels {
     }
   }
 
-  // The same, if levels have been copied to shared memory. Each number of steps is code of its own.
+  // The same, if levels have been copied to shared memory.
   template <class Levels, class Use>
   static __device__ __forceinline__ void with_staged_scale(const Levels& levels, const uint4*, Use use) {
     with_scale(levels, use);
@@ -216,19 +292,12 @@ struct histogram_kernels {
   template <class Use>
   static __device__ __forceinline__ void with_staged_scale(const range_levels& levels, const uint4* at,
                                                            Use use) {
-    const auto* const first = reinterpret_cast<const level_t*>(at);
-    const auto* const own   = first + threadIdx.x % 32;
-    switch (levels.steps * 32 + static_cast<int>(levels.copies)) {
-      case 8 * 32:
-        return use(staged_scale<7, 32>{own, levels.bins});
-      case 10 * 32:
-        return use(staged_scale<9, 32>{own, levels.bins});
-      case 9 * 32 + 1:
-        return use(staged_scale<9, 1>{first, levels.bins});
-      case 13 * 32 + 1:
-        return use(staged_scale<13, 1>{first, levels.bins});
-      default:
-        return with_scale(levels, use);
+    if (levels.parts > 0) {
+      const auto* const staged = reinterpret_cast<const level_t*>(at);
+      use(staged_scale{staged, table_behind(staged, levels.bins),
+                       level_parts(staged, levels.bins, levels.parts), levels.bins});
+    } else {
+      with_scale(levels, use);
     }
   }
 
