@@ -84,5 +84,7 @@ class Tasks:
         below = HighLevelGraph.from_collections(self.name, self._tasks, dependencies=self._inputs)
         layers = {**below.layers, name: {(name, *index): task for index, task in results.items()}}
         graph = HighLevelGraph(layers, {**below.dependencies, name: {self.name}})
-        meta = type(self._inputs[0]._meta)((0,) * len(chunks), dtype)  # an array of NumPy's or CuPy's
+        # An array of NumPy's or CuPy's, which makes ones of structs as views alone.
+        nbytes = 0 if chunks else dtype.itemsize
+        meta = type(self._inputs[0]._meta)((nbytes,), np.uint8).view(dtype).reshape((0,) * len(chunks))
         return da.Array(graph, name, chunks, meta=meta)

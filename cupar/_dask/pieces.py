@@ -157,6 +157,7 @@ def _moved(work: Work, keys: Any, ends: list[int], wanted: list[int], group: Gro
     send, recv = parts(keys, ends, wanted), parts(out, wanted, ends)
     stream = None if work.library.on_cpu else work.stream or 0
     copied(send[rank], recv[rank], stream)
+    send[rank], recv[rank] = send[rank][:0], recv[rank][:0]
     group.exchange(send, recv, stream)
     return block
 

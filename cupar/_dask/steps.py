@@ -16,7 +16,7 @@ import numpy as np
 from .. import arrays
 from .._base import device
 from .._cpu.threads import alone
-from .._fleet.carry import Carry, KeyedCarry
+from .._fleet.carry import Carry, KeyedCarry, record_of
 from .._fleet.counts import three_of
 from .._functions import libraries, operators
 from .._functions.axes import INT64, AxisLayout, constant, indices
@@ -91,6 +91,17 @@ def joined(blocks: Sequence[Any]) -> Any:
     return cupy.concatenate([each.view(np.uint8) for each in flat]).view(flat[0].dtype)  # structs, too
 
 
+def packed(records: Any) -> Any:
+    """Return records as bytes: between processes, CuPy's arrays lose the names of fields."""
+    size = records.dtype.itemsize
+    return records.reshape(-1).view(np.uint8).reshape(*records.shape, size)
+
+
+def opened(block: Any, record: Dtype) -> Any:
+    """Return the records of some bytes."""
+    return aligned(block.reshape(-1).view(record).reshape(block.shape[:-1]))
+
+
 def pick(parts: Any, i: int) -> Any:
     """Return one of several results of a task."""
     return parts[i]
@@ -118,7 +129,7 @@ def totals(
     items, _, layout, shape = over_axes(work, operand(work, block), axes)
     block, records = fresh(work, result_shape(shape, False), carry.record, zero=True)
     if skipped or not layout.size:
-        return block
+        return packed(block)
     read, written = carry.read(items), carry.written(records)
     if layout.rows == 1:
         work.run(carry.total(items, commutative), read, written, layout.length)
@@ -129,13 +140,14 @@ def totals(
         none = carry.absent()
         made = segmented_reduce(flagged, records, None, None, carry.combined, none, commutative=False)
         work.run(made, flagged, records, layout.rows, h_init=none, segment_size=layout.length)
-    return block
+    return packed(block)
 
 
 @on_blocks
 def folded(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> Any:
     """Combine the records of blocks in order, after an initial value."""
     carry = Carry(shipped.op(), value)
+    records = [opened(each, carry.record) for each in records]
     items, rows = operand(work, joined(records)).items, records[0].size
     block, out = fresh(work, records[0].shape, carry.record)
     first = carry.initial(init)
@@ -143,13 +155,14 @@ def folded(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtyp
         carry.fold(work, items, len(records), out, first)
     elif rows:
         work.run(column_reduce(items, out, carry.combined, first), items, out, 1, len(records), rows, first)
-    return block
+    return packed(block)
 
 
 @on_blocks
 def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> list[Any]:
     """Return what goes before each of several blocks."""
     carry = Carry(shipped.op(), value)
+    records = [opened(each, carry.record) for each in records]
     items, number, rows = operand(work, joined(records)).items, len(records), records[0].size
     block, out = fresh(work, (number, *records[0].shape), carry.record)
     before = carry.initial(init)
@@ -158,7 +171,7 @@ def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dt
             carry.fold(work, items, i, out[i : i + 1], before)
     else:
         scanned_rows(work, items, out, AxisLayout(1, number, rows), carry.combined, before, True)
-    return [block[i : i + 1].reshape(records[0].shape) for i in range(number)]
+    return [packed(block[i].reshape(records[0].shape)) for i in range(number)]
 
 
 def _value(record: Any) -> Any:
@@ -168,6 +181,7 @@ def _value(record: Any) -> Any:
 @on_blocks
 def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -> Any:
     """Return the values of records; `axes`: where the result has axes of length 1 in addition."""
+    records = opened(records, record_of(value))
     x = operand(work, records)
     if x.size and not _has_value(work, records):
         raise ValueError(
@@ -183,7 +197,7 @@ def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -
 
 def _has_value(work: Work, records: Any) -> bool:
     """Whether there are values in records of one block: in all, or, as it has no items, in none."""
-    return bool(work.host(aligned(records).reshape(-1)[:1])["there"][0])
+    return bool(work.host(records.reshape(-1)[:1])["there"][0])
 
 
 # --- Scans ------------------------------------------------------------------------------------------------
@@ -203,12 +217,13 @@ def scanned(
     """Return the scans of a block's rows, each after its record of what goes before it."""
     op = shipped.op()
     carry = Carry(op, value)
+    before = opened(before, carry.record)
     x = operand(work, block)
     layout, _ = layout_along(x, axis)
     block, out = fresh(work, x.shape, result)
     written, items = casting(out, value), carry.read(x.items)
     if layout.rows == 1 and x.size:
-        record = work.host(aligned(before).reshape(1))
+        record = work.host(before.reshape(1))
         h_init = np.ascontiguousarray(record["value"]) if record["there"][0] else None
         scanned_rows(work, items, written, layout, op, h_init, exclusive)
     elif x.size:
@@ -356,7 +371,7 @@ def runs(
         given = keys.items, unique_items, carry.read(x.items), results, number
         work.run(reduce_by_key(*given, shipped.op(), _same(equal, keys.dtype)), *given, keys.size)
         carry.border(work, keys.items, keys.items[keys.size - 1 :], results, number, border)
-    return unique, aggregates, record
+    return unique, aggregates, packed(record)
 
 
 @on_blocks
@@ -370,13 +385,14 @@ def neighbours(
 ) -> list[tuple[Any, Any]]:
     """Return the combined records before each block, and those after it."""
     carry = _keyed(shipped, equal, value, key)
-    items, number = operand(work, joined(records)).items, len(records)
+    given = [opened(each, carry.record) for each in records]
+    items, number = operand(work, joined(given)).items, len(given)
     found = []
     for i in range(number):
         (before, first), (after, second) = (fresh(work, (1,), carry.record) for _ in range(2))
         carry.fold(work, items, i, first)
         carry.fold(work, items[i + 1 :], number - i - 1, second)
-        found.append((before, after))
+        found.append((packed(before), packed(after)))
     return found
 
 
@@ -385,12 +401,13 @@ def mended(
     work: Work, found: Any, beside: Any, shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
 ) -> tuple[Any, Any]:
     """Return the runs of a block; the first continues earlier blocks, and the last may continue, too."""
-    unique, aggregates, record = map(aligned, found)
+    unique, aggregates = map(aligned, found[:2])
     if not unique.size:
         return unique, aggregates
     carry = _keyed(shipped, equal, value, unique.dtype)
     aggregates = aggregates.copy()  # what other tasks have stays as it is
-    before, after, own, results = (operand(work, each).items for each in (*beside, record, aggregates))
+    records = (opened(each, carry.record) for each in (*beside, found[2]))
+    before, after, own, results = (operand(work, each).items for each in (*records, aggregates))
     counts, items = fresh(work, (3,), INT64)
     carry.mend(work, before, own, after, results, three_of(items))
     kept = int(work.host(counts)[0])

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _GONE = "has gone"  # is said of a worker that has died
 _TRIES = 3
-_SOON = 1.0  # seconds in which ranks are told why another one has failed
+_SOON = 10.0  # seconds in which ranks are told why another one has failed, at most
 
 Place = tuple[str, str]  # the address of a worker, and a name there
 

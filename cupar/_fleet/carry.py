@@ -27,6 +27,11 @@ from ..transform import unary_transform
 THREE = np.dtype([("own", INT64), ("before", INT64), ("all", INT64)], align=True)  # counts
 
 
+def record_of(value: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a value, and whether there is one."""
+    return np.dtype([("value", value), ("there", "?")], align=True)
+
+
 class Carry:
     """Records of values: what shards reduce to by an operator.
 
@@ -53,8 +58,7 @@ class Carry:
         self._fold = self.folding(self.record)
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
-        record = np.dtype([("value", self.value), ("there", "?")], align=True)
-        return record, operators.flagged(self._op, self.value)
+        return record_of(self.value), operators.flagged(self._op, self.value)
 
     def absent(self) -> np.ndarray[Any, Any]:
         """Return the record of a shard without items."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from ctypes import c_size_t, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,8 @@ class Work:
                 f"{name}: expected a number while the stream is being captured, as a graph cannot read the "
                 "length of the result, got None"
             )
+        if isinstance(own, View):
+            return _host_of(own, driver.stream_handle(self.stream))
         with self.library.on(self.stream):
             return self.library.host(own)
 
@@ -190,6 +193,15 @@ class Work:
             known = int(self.host(count).reshape(-1)[number])
             return tuple(self.first(each, known) for each in results)
         return (*(self.first(each, size) for each in results), count)
+
+
+def _host_of(memory: View, stream: int) -> np.ndarray[Any, Any]:
+    found = np.empty(memory.size, memory.dtype)
+    if memory.size:
+        places = c_void_p(found.ctypes.data), c_uint64(memory.address)
+        driver.call("cuMemcpyDtoHAsync_v2", *places, c_size_t(found.nbytes), c_void_p(stream))
+    driver.call("cuStreamSynchronize", c_void_p(stream))
+    return found
 
 
 def _in_c_order(memory: View) -> bool:

@@ -5,7 +5,7 @@ import itertools
 import cupy as cp
 import numpy as np
 import pytest
-from support.ranks import Affine, Device, composed
+from support.ranks import Affine, composed
 
 from cupar import dask as cdask
 
@@ -26,7 +26,8 @@ def filled(a, b):
 
 
 def on_gpu(items, chunks):
-    return da.from_array(Device.put(items), chunks=chunks, asarray=False)
+    found = cp.asarray(items.view("u1")).view(items.dtype)  # as CuPy has arrays of structs: as views
+    return da.from_array(found, chunks=chunks, asarray=False)
 
 
 @pytest.mark.parametrize("chunks", CHUNKS)
@@ -75,4 +76,38 @@ def test_structs_of_cupy(rng, chunks):
     p = 1_000_003
     steps = itertools.accumulate(items.tolist(), lambda f, g: (f[0] * g[0] % p, (f[1] * g[0] + g[1]) % p))
     blocks = dask.compute(*cdask.scan(on_gpu(items, chunks), composed).to_delayed().ravel())
-    assert [each for block in blocks for each in Device.get(block).tolist()] == [*steps]
+    assert [each for block in blocks for each in block.get().tolist()] == [*steps]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_workers_of_a_cluster(rng, processes):
+    """Two share the GPU; blocks go from one process to the other."""
+    distributed = pytest.importorskip("distributed")
+    numbers = np.where(rng.random(1000) < 0.7, np.nan, rng.integers(0, 99, 1000))
+    keys = np.sort(rng.integers(0, 9, 1000))
+    known = np.maximum.accumulate(np.where(np.isnan(numbers), 0, np.arange(1000)))
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=":0"
+    )
+    with dask.config.set(scheduler=None), cluster, distributed.Client(cluster):
+        for chunks in CHUNKS:
+            x, k = on_gpu(numbers, chunks), on_gpu(keys, chunks)
+            runs = cdask.reduce_by_key(k, k)
+            found = dask.compute(
+                cdask.scan(x, filled),
+                cdask.scan(x, filled, method="sequential"),
+                cdask.reduce(x, filled, commutative=False),
+                cdask.sort(x),
+                cdask.sort(x, method="workers"),
+                runs.keys,
+                runs.values,
+                cdask.unique(k),
+                cdask.median(k),
+            )
+            different = np.unique(keys)
+            sums = [keys[keys == each].sum() for each in different]
+            filled_in, ordered = numbers[known], np.sort(numbers)
+            expected = filled_in, filled_in, filled_in[-1], ordered, ordered, different, sums, different
+            for each, wanted in zip(found, (*expected, np.median(keys)), strict=True):
+                assert isinstance(each, cp.ndarray)
+                np.testing.assert_array_equal(each.get(), wanted)
