@@ -288,6 +288,6 @@ def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: 
     if not work.library.on_cpu:  # where the search itself does not compare it
         group.sizes(x1.size, num_values=values.size)
     make = search.lower_bound if side == "left" else search.upper_bound
-    made = make(x1.items, values.items, out.items, group=group)
+    made = make(x1.items, values.items, out.items, operators.less_of(x1.dtype), group=group)
     ran(work, made, x1.items, x1.size, values.items, values.size, out.items)
     return out.own

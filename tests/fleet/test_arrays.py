@@ -54,6 +54,19 @@ def test_what_is_on_every_rank(on_ranks, whole):
         np.testing.assert_array_equal(found, np.searchsorted(ordered, values))
 
 
+def test_places_in_orders_of_numpy(on_ranks, whole):
+    """NaN is the last, and complex numbers have an order."""
+    gaps = np.where(whole % 5 == 2, np.nan, whole)
+    for given, values in ((np.sort(gaps), [np.nan, 7, 99]), (np.sort(gaps * (1 + 2j)), [1j, 9, 40 + 2j])):
+        x2 = np.array(values, given.dtype)
+        for side in ("left", "right"):
+            found = on_ranks(
+                lambda x, group, s=side, v=x2: arrays.searchsorted(x, v, side=s, group=group), given
+            )
+            for each in found:
+                np.testing.assert_array_equal(each, np.searchsorted(given, x2, side))
+
+
 def test_what_is_in_shards(on_ranks, whole):
     def same(function, expected, given=whole):
         found = on_ranks(function, given)
