@@ -41,7 +41,7 @@ class Histogram(Sharded):
 
     def _call(self, work: Work, d_samples: Any, d_histogram: Any, *given: Any) -> None:
         levels, lower, upper, n = given
-        if self._agrees(work):
+        if self._agrees():
             self.group.sizes(n, **self._alike(d_samples, d_histogram, *given))
         work.run(self._local, d_samples, d_histogram, levels, lower, upper, n)
         counts = items_of(work, "d_histogram", d_histogram)[: int(levels) - 1]

@@ -23,6 +23,7 @@ from .._device import driver
 _MAGIC, _VERSION, _UNDEFINED = 0xCAFEBEEF, 21800, -(2**31)
 _UINT8, _IN_PROGRESS, _NOT_READY = 1, 7, 600
 _OVER = "NCCL: the communicator was aborted"
+_LEGACY = 0, driver.LEGACY
 
 
 class _Id(ctypes.Structure):
@@ -126,6 +127,7 @@ class Communicator:
         for event in (self._done, self._mark):
             driver.call("cuEventCreate", byref(event), c_uint(2))
         self._last: int | None = None  # the stream that was used last
+        self._place = c_void_p()
         self._since: float | None = None  # when `_mark` was recorded, None if it is reached
 
     def connect(self, size: int) -> None:
@@ -147,8 +149,7 @@ class Communicator:
             if driver.is_captured(stream):
                 self._enqueue(record, records, stream)
                 return
-            self._begin(stream)
-            self._enqueue(record, records, stream)
+            self._enqueue(record, records, self._begin(stream))
             self._end(stream)
 
     def gathering(self, record: Any, records: Any) -> Callable[[int], None]:
@@ -166,18 +167,24 @@ class Communicator:
         places = record.address, records.address, record.nbytes
         _check(self._library.ncclAllGather(*places, _UINT8, self._handle, stream))
 
-    def _begin(self, stream: int) -> None:
+    def _begin(self, stream: int) -> c_void_p:
+        """Have a stream wait for earlier calls on others; return it."""
         if self._is_over:
             raise RuntimeError(_OVER)
-        if stream != self._last:
-            if self._last is not None:
-                driver.call("cuStreamWaitEvent", c_void_p(stream), self._done, c_uint(0))
-            self._last = stream
+        last = self._last
+        if stream != last or stream == driver.PER_THREAD:
+            self._last, self._place = stream, c_void_p(stream)
+            if last in _LEGACY:  # which is always there: calls do not wait for the record of an event
+                driver.call("cuEventRecord", self._done, c_void_p(last))
+            if last is not None:
+                driver.call("cuStreamWaitEvent", self._place, self._done, c_uint(0))
+        return self._place
 
     def _end(self, stream: int) -> None:
-        driver.library().cuEventRecord(self._done, c_void_p(stream))
+        if stream not in _LEGACY:
+            driver.library().cuEventRecord(self._done, self._place)
         if self._since is None:
-            driver.library().cuEventRecord(self._mark, c_void_p(stream))
+            driver.library().cuEventRecord(self._mark, self._place)
             self._since = time.monotonic()
 
     def _capture(self, enqueue: Callable[[int], Any]) -> Any:
@@ -273,9 +280,8 @@ class _Captured:
     def __call__(self, stream: int) -> None:
         communicator = self._communicator
         with communicator.lock:
-            communicator._begin(stream)
-            status = driver.library().cuGraphLaunch(self._graph, c_void_p(stream))
-            driver.check(status, "cuGraphLaunch")
+            if status := driver.library().cuGraphLaunch(self._graph, communicator._begin(stream)):
+                driver.check(status, "cuGraphLaunch")
             communicator._end(stream)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from .._device import driver
 from ..host import View
 
 _MOST = 16  # calls that are known
-_NUMBERS = (int, float, bool, complex, type(None))
+
+# Enqueues a call that was captured, given a stream; and what other ranks are to know of it.
+Replay = tuple[Callable[[int], None], bytes]
 
 
 class Replays:
@@ -31,52 +34,95 @@ class Replays:
     ) -> None:
         self._capturing, self._enqueue, self._described = capturing, enqueue, described
         # None after the first call; False if it cannot be captured.
-        self._known: dict[Any, tuple[Callable[[int], None], bytes] | bool | None] = {}
+        self._known: dict[Any, Replay | bool | None] = {}
+        self._last: tuple[Any, Replay] | None = None  # most calls are like the one before
 
-    def find(self, stream: int, arguments: tuple[Any, ...]) -> tuple[Callable[[int], None], bytes] | None:
-        """Return what enqueues a call, given a stream, and its description; None if it has to be done."""
+    def find(self, stream: int, arguments: tuple[Any, ...]) -> Replay | None:
+        """Return what enqueues a call, if that is known; None if it has to be done."""
         try:
-            key = tuple([_part(each) for each in arguments])
-        except (TypeError, ValueError):
-            return None
+            key = tuple([_PARTS[type(each)](each) for each in arguments])
+        except (KeyError, TypeError, ValueError):
+            try:
+                key = tuple(map(_part, arguments))
+            except (TypeError, ValueError):
+                return None
+        last = self._last
+        if last is not None and last[0] == key and not (stream and driver.is_captured(stream)):
+            return last[1]
         found = self._known.get(key, True)
         if found is True:
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[key] = None
-        if isinstance(found, bool) or driver.is_captured(stream):
+        if isinstance(found, bool) or (stream and driver.is_captured(stream)):
             return None
         if found is None:
-            bare = [_bare(part, each) for part, each in zip(key, arguments, strict=True)]
             try:
+                bare = [_bare(each) for each in arguments]
                 found = self._capturing(partial(self._enqueue, bare)), self._described(bare)
             except Exception:  # some work cannot be captured
                 self._known[key] = False
                 return None
             self._known[key] = found
+        self._last = key, found
         return found
 
 
-def _bare(part: Any, argument: Any) -> Any:
+def _bare(argument: Any) -> Any:
     """Return an argument that keeps no memory."""
-    if type(argument) in _NUMBERS or isinstance(argument, np.generic):
-        return argument
     if isinstance(argument, np.ndarray):
         return argument.copy()
-    address, size, dtype, _, writable, _ = part
+    if isinstance(argument, (int, float, complex, np.generic)) or argument is None:
+        return argument
+    address, size, dtype, is_contiguous, writable, *_ = device_arrays.read("", argument, False)
+    if not is_contiguous:
+        raise ValueError("it is strided")
     return View(address, dtype, (size,), (dtype.itemsize,), writable, None)
 
 
+# --- Keys -------------------------------------------------------------------------------------------------
+
+
 def _part(argument: Any) -> Any:
-    """Return the key of a graph; TypeError or ValueError if it has none."""
-    if type(argument) in _NUMBERS:
-        # By their text: -0.0 equals 0.0, and is another initial value.
-        return argument if type(argument) is int else (type(argument), repr(argument))
-    if isinstance(argument, (np.ndarray, np.generic)):
-        if argument.size != 1:
-            raise TypeError("it is an array of the host")
-        return argument.dtype, argument.tobytes()
-    view = device_arrays.read("", argument, False)
-    if not view.contiguous:
-        raise ValueError("it is strided")
-    return view[:6]  # without its owner
+    """Return the part of a key that an argument has, and know for its class how; TypeError if it has none."""
+    cls = type(argument)
+    if cls not in _PARTS:
+        _of_array(argument)
+        if cls in device_arrays.CUPY:
+            _PARTS[cls] = attrgetter("data.ptr", "size", "dtype", "_c_contiguous", "_f_contiguous")
+        else:
+            _PARTS[cls] = _of_tensor if cls in device_arrays.TORCH else _of_array
+    return _PARTS[cls](argument)
+
+
+def _of_array(array: Any) -> Any:
+    return device_arrays.read("", array, False)[:6]  # without its owner
+
+
+def _of_tensor(tensor: Any) -> Any:
+    # Those that are to be conjugated or negated have the memory of others.
+    lazy = tensor.is_conj(), tensor.is_neg()
+    return tensor.data_ptr(), tensor.numel(), tensor.dtype, tensor.is_contiguous(), lazy
+
+
+def _of_host(array: Any) -> Any:
+    if array.size != 1:
+        raise TypeError("it is an array of the host")
+    return array.dtype, array.tobytes()
+
+
+def _itself(number: Any) -> Any:
+    return number
+
+
+def _text(number: Any) -> Any:
+    """Return a number with its class, by its text: -0.0 equals 0.0, and is another initial value."""
+    return type(number), repr(number)
+
+
+# By class, what returns the part of a key.
+_PARTS: dict[type, Callable[[Any], Any]] = {
+    int: _itself,
+    **dict.fromkeys((bool, float, complex, type(None)), _text),
+    np.ndarray: _of_host,
+}

@@ -20,7 +20,7 @@ from ..scan import exclusive_scan as local_exclusive
 from ..scan import inclusive_scan as local_inclusive
 from ..transform import binary_transform, unary_transform
 from .carry import Carry
-from .comm import cleared
+from .comm import cleared, copied, raw
 from .sharded import Sharded, accumulator_of, begin, items_of, made
 
 
@@ -68,6 +68,8 @@ def _applied(op: Op, dtype: Any) -> Any:
 class Scan(Sharded):
     """A scan of an array in shards; see `inclusive_scan` and `exclusive_scan`."""
 
+    _allocates = False
+
     def run(
         self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
     ) -> Prefix | None:
@@ -99,7 +101,7 @@ class Scan(Sharded):
         applied: bool,
     ) -> None:
         self._carry, self._op, self._inclusive, self._applied = carry, op, inclusive, applied
-        self._has_init, self._allocates = h_init is not None, not applied
+        self._has_init, self._result = h_init is not None, None if applied else self._returned
         self._records_of(work, carry)
         self._prefix, self._written = work.temporary(1, carry.record), carry.written(self._own)
         self._plain: Any = None  # nothing comes before this shard
@@ -123,7 +125,7 @@ class Scan(Sharded):
     def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
         return self._carry.alike(h_init) if self._has_init else {}
 
-    def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> Prefix | None:
+    def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
         if self._has_init and h_init is None:
             raise TypeError("h_init: this scan was built with an initial value, got None")
         init = self._carry.initial(h_init)
@@ -131,8 +133,8 @@ class Scan(Sharded):
             self.group.begin_with(self._carry.alike(h_init))
         if self._applied:
             self._after(work, d_in, d_out, num_items, init)
-            return None
-        return self._before(work, d_in, d_out, num_items, h_init, init)
+        else:
+            self._before(work, d_in, d_out, num_items, h_init, init)
 
     def _after(self, work: Work, d_in: Any, d_out: Any, num_items: int, init: Any) -> None:
         """Scan the shard, beginning with its prefix."""
@@ -163,8 +165,8 @@ class Scan(Sharded):
             rest = (begin(items_of(work, name, each), 1) for name, each in (("d_in", d_in), ("d_out", d_out)))
             work.run(self._scan, *rest, num_items - 1, value)
 
-    def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> Prefix:
-        """Scan the shard alone, and return its prefix."""
+    def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> None:
+        """Scan the shard alone, and find its prefix."""
         carry, stream = self._carry, self._stream(work)
         if num_items:
             last = begin(items_of(work, "d_out", d_out), num_items - 1)
@@ -179,10 +181,14 @@ class Scan(Sharded):
                 work.run(self._last, last, read, self._written, 1)
         else:
             cleared(self._own, stream)
-        out = work.temporary(1, carry.record)
         self._gather(stream)
-        carry.fold(work, self._records, self.group.rank, out, init)
-        return Prefix(carry, out, self._op)
+        carry.fold(work, self._records, self.group.rank, self._prefix, init)
+
+    def _returned(self, work: Work) -> Prefix:
+        """Return the prefix of the last call, in memory of its own."""
+        record = work.temporary(1, self._carry.record)
+        copied(raw(self._prefix), raw(record), self._stream(work))
+        return Prefix(self._carry, record, self._op)
 
 
 def _scan(

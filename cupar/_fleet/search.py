@@ -31,7 +31,7 @@ class BinarySearch(Sharded):
     def _call(
         self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
     ) -> None:
-        if self._agrees(work):
+        if self._agrees():
             self.group.sizes(num_items, **self._alike(d_data, num_items, d_values, num_values, d_out))
         work.run(self._local, d_data, num_items, d_values, num_values, d_out)
         # What goes before a value in the whole is what does so in each shard.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -76,19 +77,25 @@ class Sharded:
         library = self._library
         try:
             if library.on_cpu:
-                return device.using(True, self._call, Work(library, None), *arguments)
+                return device.using(True, self._done, Work(library, None), arguments)
             handle = 0 if stream is None else driver.stream_handle(stream)
-            if not self._allocates:
-                if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
-                    return self.group.replay(*known, handle)
+            if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
+                self.group.replay(*known, handle)
+            else:
                 self.group.note(self._described(arguments))
-                return self._call(Work(library, handle), *arguments)
-            self.group.note(self._described(arguments))
+                with library.on(handle) if self._allocates else nullcontext():
+                    self._call(Work(library, handle), *arguments)
+            if self._result is None:
+                return None
             with library.on(handle):
-                return self._call(Work(library, handle), *arguments)
+                return self._result(Work(library, handle))
         except BaseException as error:
             self.group.fail(error)
             raise
+
+    def _done(self, work: Work, arguments: Sequence[Any]) -> Any:
+        self._call(work, *arguments)
+        return None if self._result is None else self._result(work)
 
     def _enqueue(self, arguments: Sequence[Any], stream: int) -> None:
         self._call(Work(self._library, stream), *arguments)
@@ -102,17 +109,19 @@ class Sharded:
         named = {
             f"{name} of an earlier {self._algorithm}": each for name, each in self._alike(*arguments).items()
         }
-        facts = {name: str(each) for name, each in named.items()}
+        facts = {} if self._agrees() else {name: str(each) for name, each in named.items()}
         return json.dumps([self._number, facts, self._sends_sizes]).encode()
 
-    def _agrees(self, work: Work) -> bool:
-        """Whether ranks agree on what they give to a call: the host does not wait for NCCL, where it may."""
-        return work.library.on_cpu or isinstance(self.group.comm, ThroughHost)
+    def _agrees(self) -> bool:
+        """Whether a call agrees on the sizes that ranks give to it, as the host waits for others anyway."""
+        on_host = self._library.on_cpu or isinstance(self.group.comm, ThroughHost)
+        return self._sends_sizes and on_host
 
     _sends_sizes = False  # whether what is sent depends on what ranks give alike
-    _call: Callable[..., Any]
+    _call: Callable[..., None]
+    _result: Callable[[Work], Any] | None = None  # makes what a call returns, after all that may be captured
     _replays: Replays | None = None
-    _allocates = True  # whether calls take memory of the library's, or copy by it
+    _allocates = True  # whether calls take memory of the library's, or copy by it: they are not captured then
 
     def _stream(self, work: Work) -> Any:
         """Return the stream for a `Comm`."""
@@ -173,7 +182,8 @@ def made(
                 each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
         if not found._library.on_cpu:
             waited(work.stream)  # calls may be on another stream
-            if not any(isinstance(each, Algorithm) and each.has_state for each in vars(found).values()):
+            has_state = any(isinstance(each, Algorithm) and each.has_state for each in vars(found).values())
+            if not found._allocates and not has_state:
                 found._replays = found.group.replays(found._enqueue, found._described)
 
     try:

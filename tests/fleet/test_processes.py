@@ -13,6 +13,8 @@ MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
 
 def is_told(found, size):
     same = ", ".join(map(str, range(min(size - 1, 4)))) + (" and 1 more" if size == 6 else "")
+    tier = f"ValueError: ranks differ in CUPAR_TIER: ranks {same}: fast; rank {size - 1}: quick"
+    assert {each["tier"] for each in found} == {tier}
     return all(f"ranks differ in operator: ranks {same}: " in each["differing"][0] for each in found)
 
 

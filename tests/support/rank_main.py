@@ -10,11 +10,13 @@ import signal
 import sys
 import tempfile
 import threading
+from unittest import mock
 
 import numpy as np
 
 import cupar
 from cupar import cache, distributed
+from cupar._fleet import c10d
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from support import failing_ranks, ranks
@@ -30,10 +32,23 @@ def one_build(group):
     cache.clear(disk=False)
     cache.reset_stats()
     x, out = np.arange(-3.0, 3), np.zeros(1)
-    distributed.reduce_into(x, out, farthest, 0.5, group=group).run(x, out, 6, 0.5)
+    signed, put = mock.patch.dict(os.environ, CUPAR_SIGNING_KEY="ab" * 32), c10d.StoreMapping.__setitem__
+    with signed, mock.patch.object(c10d.StoreMapping, "__setitem__", autospec=True, side_effect=put) as puts:
+        distributed.reduce_into(x, out, farthest, 0.5, group=group).run(x, out, 6, 0.5)
+    written = {each.args[2].split()[0] for each in puts.call_args_list}
+    assert written <= {b"cupar-lease", b"cupar-signature"}
     assert out[0] == -3
     stats = cache.stats()
     return sum(group.sizes(stats.built + stats.linked)), sum(group.sizes(stats.disk))
+
+
+def in_another_tier(group):
+    """Return what ranks are told of which the last one asks for other kernels."""
+    x = np.arange(3)
+    os.environ["CUPAR_TIER"] = "quick" if group.rank == group.size - 1 else "fast"
+    told = ranks.told(lambda: distributed.reduce_into(x, x, ranks.plus, 0, group=group))
+    del os.environ["CUPAR_TIER"]
+    return told
 
 
 def mpi():
@@ -67,11 +82,7 @@ def gloo(rank, size, *ports):
 
 def beside():
     """Return what ranks say in a group beside one of NCCL, which is gloo's that says it is another."""
-    from unittest import mock
-
     import torch.distributed as dist
-
-    from cupar._fleet import c10d
 
     with mock.patch.object(dist, "get_backend", lambda group: "nccl"):
         found = [c10d.TorchComm(dist.group.WORLD, 60) for _ in range(2)]
@@ -130,21 +141,30 @@ def repeated(group):
     import cupy
 
     x, out, zero = cupy.zeros(1000, "i4"), cupy.zeros(1, "i4"), np.zeros(1, "i4")
-    keys, unique, sums, counts = x.copy(), x.copy(), x.copy(), cupy.zeros(3, "i8")
+    keys, unique, sums, scanned, counts = *(x.copy() for _ in range(4)), cupy.zeros(3, "i8")
     arrays = keys, unique, x, sums, counts
     total = distributed.reduce_into(x, out, ranks.plus, zero, group=group)
     by_key = distributed.reduce_by_key(*arrays, ranks.plus, group=group)
+    handed = distributed.inclusive_scan(x, x, ranks.plus, zero, carry="returned", group=group)
+    scans = []
     for i, stream in enumerate([cupy.cuda.Stream.null] * 3 + [cupy.cuda.Stream(non_blocking=True)] * 2):
         x[...] = i + group.rank
         keys[...] = cupy.arange(1000) // (100 + i) + 10 * group.rank * (i % 2)
         cupy.cuda.Stream.null.synchronize()
         total.run(x, out, 1000, zero, stream)
         by_key.run(*arrays, 1000, stream)
+        scans.append((cupy.zeros(1000, "i4"), handed.run(x, scanned, 1000, zero, stream)))
         stream.synchronize()
+        scans[-1][0][...] = scanned
         assert int(out[0]) == 1000 * sum(range(i, i + group.size))
         every = [np.arange(1000) // (100 + i) + 10 * rank * (i % 2) for rank in range(group.size)]
         assert int(counts[2]) == 1 + np.count_nonzero(np.diff(np.concatenate(every)))
-    for each in (total, by_key):
+    for i, (own, prefix) in enumerate(scans):  # prefixes stay as they were
+        result, items = cupy.zeros(1000, "i4"), prefix.applied(own)
+        cupar.unary_transform(items, result, cupar.OpKind.IDENTITY).run(items, result, 1000)
+        before = 1000 * sum(range(i, i + group.rank))
+        np.testing.assert_array_equal(result.get(), before + (i + group.rank) * np.arange(1, 1001))
+    for each in (total, by_key, handed):
         assert [callable(graph) for graph, _ in each._replays._known.values()] == [True]
 
 
@@ -209,6 +229,7 @@ def main(engine, *given):
     kind = ranks.Device if engine == "nccl" else ranks.Host
     shapes = ["uneven"] if engine == "gloo" else ranks.SHAPES
     found = {"problems": ranks.check_all(group, kind, shapes), "differing": ranks.differing(group, kind)}
+    found["tier"] = in_another_tier(group)
     if engine != "nccl":
         found["faults"] = faults(group, more.pop("wait_for_all"))
         group = distributed.group(timeout=60)
