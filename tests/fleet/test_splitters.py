@@ -36,6 +36,27 @@ def test_each_range_has_what_it_should(rng, ranks, highest):
         assert len(rounds) <= 3 and sum(rounds) < 250_000
 
 
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_shards_of_billions_of_items(step):
+    """Which are not there: item i of a shard is (2 + rank * step) * i, or all are equal."""
+    sizes = [2**33 + 5, 0, 2**32 - 1, 1, 2**31 + 7, 2**34]
+    slopes = np.array([2 + rank * step for rank in range(len(sizes))]) * (step != 0)
+
+    def sampler(places):
+        ids = np.repeat(np.arange(len(places)), [*map(len, places)])
+        every = np.concatenate(places)
+        order = np.lexsort((every, ids, slopes[ids] * every))
+        return ids[order], every[order]
+
+    ends = np.cumsum(sizes)[:-1]
+    found = splitters.cuts(sizes, ends, sampler)
+    np.testing.assert_array_equal(found.sum(1), [0, *ends, sum(sizes)])
+    for cut in found[1:-1]:
+        last = [(slopes[r] * (at - 1), r, at - 1) for r, at in enumerate(cut.tolist()) if at]
+        first = [(slopes[r] * at, r, at) for r, at in enumerate(cut.tolist()) if at < sizes[r]]
+        assert max(last) < min(first)
+
+
 def test_samples_in_no_order_are_an_error():
     """No cut is returned that is none, whatever a comparison says; samples that tell nothing are an error."""
     shuffled = np.random.default_rng(0)

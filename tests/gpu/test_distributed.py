@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cupy as cp
+import numpy as np
 import pytest
 from support import failing_ranks, ranks
 from support.processes import free_port, said, start
 
 from cupar import distributed
+from cupar.distributed import arrays
 
 MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
 GPUS = cp.cuda.runtime.getDeviceCount()
@@ -36,6 +38,14 @@ def test_ranks_compare_what_they_gave_to_calls_when_they_agree():
         failing_ranks.check_given_otherwise([*told], later=True)
 
 
+def test_ranks_use_the_fast_kernels_at_once(monkeypatch):
+    """They would change to them at different calls."""
+    monkeypatch.delenv("CUPAR_TIER", raising=False)
+    x = cp.arange(100, dtype=cp.float64)
+    scan = distributed.inclusive_scan(x, x, lambda a, b: a + 2 * b)
+    assert scan._scan.build.tier == "fast"
+
+
 def test_one_rank_on_a_gpu():
     assert ranks.check_all(distributed.group(), ranks.Device) == 16
 
@@ -59,6 +69,37 @@ def test_an_aborted_group_of_nccl_has_a_successor():
     told, total = by_nccl("aborted", 1)[0]["aborted"]
     assert "torch.distributed (nccl): this group has failed (rank 0 has had enough)" in told
     assert total == 10
+
+
+@pytest.mark.skipif(GPUS < 2, reason="it needs two GPUs")
+def test_threads_with_a_gpu_each():
+    def of_rank(group):
+        with cp.cuda.Device(group.rank):
+            ranks.check_fields(group, ranks.Device)
+
+    with ThreadPoolExecutor(GPUS) as pool:
+        list(pool.map(of_rank, distributed.threads(GPUS, 60)))
+
+
+@pytest.mark.skipif(GPUS < 2, reason="it needs two GPUs")
+def test_shards_of_jax():
+    jax = pytest.importorskip("jax")
+    if len(jax.devices()) != GPUS:
+        pytest.skip("JAX does not see the GPUs")
+    sharding = jax.sharding
+    mesh = sharding.Mesh(jax.devices(), "rows")
+    x = jax.device_put(
+        jax.numpy.arange(1024 * GPUS)[::-1], sharding.NamedSharding(mesh, sharding.PartitionSpec("rows"))
+    )
+    shards = [each.data for each in x.addressable_shards]
+
+    def of_rank(group):
+        with cp.cuda.Device(group.rank):
+            return arrays.sort(shards[group.rank], group=group).get()
+
+    with ThreadPoolExecutor(GPUS) as pool:
+        parts = pool.map(of_rank, distributed.threads(GPUS, 60))
+        np.testing.assert_array_equal(np.concatenate([*parts]), np.arange(1024 * GPUS))
 
 
 @pytest.mark.skipif(GPUS < 2, reason="it needs two GPUs")

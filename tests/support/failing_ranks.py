@@ -19,32 +19,29 @@ AGREED = "sort", "arrays"  # have steps whose errors all ranks agree on, and go 
 NAMES = ["reduce", "scan", "runs", "select", "top", "segments", "scanned", "sort", "search", "arrays"]
 
 
-def calls(group):
-    """Return calls of algorithms by name, made for a group."""
-    x, k, out, count = np.arange(40) % 7, np.arange(40) // 9, np.zeros(40, "i8"), np.zeros(9, "i8")
-    n, ends, d = len(x) - group.rank, np.array([30, 70, 90]), distributed
-    starts, named, one = np.array([0, 30, 80]), {"group": group}, np.zeros(1, "i8")
-    reduction = d.reduce_into(x, one, ranks.plus, **named)
-    scan = d.inclusive_scan(x, out, ranks.plus, **named)
-    runs = d.reduce_by_key(k, k, x, out, count, ranks.plus, **named)
-    kept = d.select(x, out, count, ranks.is_small, **named)
-    top = d.top_k(x, out, x, out, **named)
-    reduced = d.segmented_reduce(x, out, starts, ends, ranks.plus, 0, **named)
-    scanned = d.inclusive_segmented_scan(x, out, starts, ends, ranks.plus, **named)
-    sort = d.radix_sort(x, out, x, out, **named)
-    lower = d.lower_bound(x, x, out, **named)
-    return {
-        "reduce": lambda: reduction.run(x, one, n),
-        "scan": lambda: scan.run(x, out, n),
-        "runs": lambda: runs.run(k, k.copy(), x, out, count, n),
-        "select": lambda: kept.run(x, out, count, n),
-        "top": lambda: top.run(x, out, x, out.copy(), n, 5),
-        "segments": lambda: reduced.run(x, out, n, 3, starts, ends, 0),
-        "scanned": lambda: scanned.run(x, out, n, 3, starts, ends),
-        "sort": lambda: sort.run(x, out, x, out.copy(), n),
-        "search": lambda: lower.run(np.sort(x), n, x, 3, out),
-        "arrays": lambda: arrays.sort(x[:n], **named),
-    }
+def call(group, name):
+    """Return a call of an algorithm made for a group, which `ranks.Checks` has, too: it is built once."""
+    x, out, count = np.arange(40) % 7, np.zeros(40, "i8"), np.zeros(9, "i8")
+    k, starts, ends = (np.arange(40) // 9).astype("i4"), np.array([0, 30, 80]), np.array([30, 70, 90])
+    n, d, named, one = len(x) - group.rank, distributed, {"group": group}, np.zeros(1, "i8")
+    last, segments = ranks.last_nonzero, (starts, ends)
+    if name == "arrays":
+        return lambda: arrays.sort(x[:n], **named)
+    factory, given, arguments = {
+        "reduce": (d.reduce_into, (x, one, last, None), (x, one, n)),
+        "scan": (d.inclusive_scan, (x, out, ranks.plus), (x, out, n)),
+        "runs": (d.reduce_by_key, (k, k, x, out, count, last), (k, k.copy(), x, out, count, n)),
+        "select": (d.select, (x, out, count, ranks.is_large), (x, out, count, n)),
+        "top": (d.top_k, (x, out, x, out), (x, out, x, out.copy(), n, 5)),
+        "segments": (d.segmented_reduce, (x, out, *segments, last, 0), (x, out, n, 3, *segments, 0)),
+        "scanned": (d.inclusive_segmented_scan, (x, out, *segments, last), (x, out, n, 3, *segments)),
+        "sort": (d.radix_sort, (x, out, x, out), (x, out, x, out.copy(), n)),
+        "search": (d.lower_bound, (x, x, out), (np.sort(x), n, x, 3, out)),
+    }[name]
+    if name in ("reduce", "segments"):
+        named["commutative"] = False
+    made = factory(*given, **named)
+    return lambda: made.run(*arguments)
 
 
 class Stage:
@@ -92,7 +89,7 @@ def check(new_group, names, stages, error=MemoryError):
     failed, group = 0, new_group()
     said = f"rank {VICTIM} raised {error.__name__}: a step has failed"
     for name in names:
-        made = calls(group)[name]
+        made = call(group, name)
         for stage in stages:
             if group.rank == VICTIM:
                 with Stage(stage, error):
@@ -108,7 +105,7 @@ def check(new_group, names, stages, error=MemoryError):
             goes_on = again == "nothing" and name in AGREED
             assert goes_on or f"this group has failed ({said}); make a new one" in again, again
             group = new_group()
-            made = calls(group)[name]
+            made = call(group, name)
     group.synchronize()
     return failed
 
