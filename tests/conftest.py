@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-
-# Compilers leave much for the collector, which then looks at all that PyTorch, JAX and numba have, again and again.
+# Compilers leave much to collect, and each full collection looks at all that PyTorch, JAX and numba have.
 gc.set_threshold(20_000, 10, 20)
 
 
