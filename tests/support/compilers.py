@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
 
@@ -91,13 +92,24 @@ def once(folder, patch):
 class _AllHeaders(precompiled._Headers):
     """All headers that are not cupar's own, precompiled at once for all families, and kept for each card.
 
-    With them a family's template takes half the time. It has unused functions beside its own, which the
-    linker leaves out: the cubins are the same to the byte.
+    With them a family's template takes half the time. It has unused constants beside its own, which the
+    linker leaves out: the cubins are the same to the byte. But compiling and linking these takes 0.2 s, so a
+    family that is compiled often has its headers precompiled by themselves.
     """
 
     most_files = 99
+    often = 4
+
+    def __init__(self):
+        super().__init__()
+        self.from_which = 1
+        self._by_family = Counter()
 
     def compile(self, text, cc):
+        family = cc, text.partition(END_OF_HEADERS)[0]
+        self._by_family[family] += 1
+        if self._by_family[family] > self.often:
+            return super().compile(text, cc)
         key = cc, _outside()
         self._asked[key] += 1
         if cc == _USUAL_CC or self._asked[key] > 1:
