@@ -24,14 +24,14 @@ def view(place, size, dtype):
 
 
 STORAGE = view(15, 2**36, "u1")[3:]  # which CUB and cupar align
-in_phases = set()  # classes of algorithms, and names given, that were compared in two phases
 
 
-def compare(name, algorithm, *calls, streams=(0, 77), names=""):
+def compare(name, algorithm, *calls, streams=(0, 77), names="", in_phases=False):
     """Compare calls, each of which is a tuple of arguments; the last of them has a name, if one is given.
 
-    The two phases of a class are compared once, which compiles twice what a call does; how much storage each
-    plan wants is compared by `test_plans`.
+    The two phases, which are compiled twice, take from a class what `run` takes: they are compared for a
+    count, a problem of several numbers, rows, and a named argument. How much storage each plan wants,
+    `test_plans` compares.
     """
     algorithm.ready(tier="fast")  # whose kernels have parameters of their own
     driver.knows(algorithm)
@@ -41,13 +41,10 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     given = [*each[:-1], f"{names}={each[-1]}"] if names else each
     given = [*given, "stream" if is_next and not names else "stream=stream"]
     arguments, given = ", ".join(each), ", ".join(given)
-    kind = type(algorithm), names
-    has_phases = type(algorithm).__call__ is not type(algorithm).run and kind not in in_phases
-    in_phases.add(kind)
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
     compiled = numba.njit(nogil=True, no_cfunc_wrapper=True)(names["call"])
-    if has_phases:
+    if in_phases:
         text = f"def phases({arguments}, storage, stream):\n"
         text += f"    return algorithm(None, {given}), algorithm(storage, {given})"
         exec(text, names)
@@ -63,7 +60,7 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
                 pairs = [pair for pair in zip_longest(expected, found) if pair[0] != pair[1]]
                 print("differs:", name, arguments, stream, *pairs[:2], taken, freed, sep="\n  ")
             launches += len(found)
-            if has_phases:
+            if in_phases:
                 own = (*arguments, STORAGE, stream)
                 expected, found = call(names["phases"], own), call(phases, own)
                 if expected != found:
@@ -100,7 +97,7 @@ SIZES = [0, 1, 1000, 50_000, 10**6, 2**31 + 5]
 def reductions():
     d_in, d_out, init = view(0, 2**32, "f4"), view(1, 1, "f4"), np.full(1, 7, "f4")
     add = cupar.reduce_into(d_in, d_out, lambda a, b: a + b, init)
-    compare("reduce", add, *[(d_in, d_out, n, init) for n in SIZES])
+    compare("reduce", add, *[(d_in, d_out, n, init) for n in SIZES], in_phases=True)
     converted = cupar.reduce_into("i4", "c16", cupar.OpKind.PLUS, np.zeros(1, "f8"))
     one = np.ones(1, "f8")
     compare("converted", converted, *[(view(0, 2**32, "i4"), view(1, 1, "c16"), n, one) for n in SIZES])
@@ -186,7 +183,8 @@ def radix_sorts():
     arguments = [(keys, out_keys, items, out_items, n, *each) for n in SIZES for each in bits]
     for types in {tuple(map(type, each)) for each in bits}:
         own = [each for each in arguments if tuple(map(type, each[5:])) == types]
-        compare(f"radix_sort {' '.join(each.__name__ for each in types)}", pairs, *own)
+        name = f"radix_sort {' '.join(each.__name__ for each in types)}"
+        compare(name, pairs, *own, in_phases=int in types)
     wrong = [(keys, out_keys, items, out_items, 5, *each) for each in [(-1, 3), (4, 3), (0, 33)]]
     compare("radix_sort of wrong bits", pairs, *wrong)
     small = view(0, 2**32, "u1"), view(1, 2**32, "u1"), None, None
@@ -211,7 +209,7 @@ def segments():
     compare("segmented_reduce", total, *[(d_in, d_out, n, starts, ends, zero) for n in sizes])
     arguments = d_in, d_out, 10**5, starts, ends, 1.5
     limited = [(*arguments, most) for most in (0, 10, 10**5)]
-    compare("segmented_reduce of limited size", total, *limited, names="max_segment_size")
+    compare("segmented_reduce of limited size", total, *limited, names="max_segment_size", in_phases=True)
     rows = cupar.segmented_reduce("f4", "f4", op=cupar.OpKind.PLUS, h_init=0)
     matrix = view(0, (5000, 300), "f4")
     compare("segmented_reduce of rows", rows, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
@@ -287,7 +285,7 @@ def segmented_sorts():
     arguments = [(*arrays, n, m, None, None, size) for n, m, size in [*sizes, (99, 10, 10), (0, 0, 0)]]
     compare("sort of rows", rows, *arguments, names="segment_size")
     matrix = view(0, (5000, 300), "i4")
-    compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None))
+    compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None), in_phases=True)
     compare("sort of all of a matrix", rows, (matrix, *arrays[1:], None, None, None, None))
     compare("sort of some rows", rows, (matrix, *arrays[1:], None, 10, None, None))
     compare("sort of some items", rows, (matrix, *arrays[1:], 3000, None, None, None))
