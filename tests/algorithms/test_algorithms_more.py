@@ -171,17 +171,22 @@ def test_indices_are_written_in_their_own_type(index, tmp_path):
 # --- Outputs of another dtype, and arrays that are not there ---------------------------------------------
 
 
-@pytest.mark.parametrize("source", DTYPES)
-def test_items_are_converted_as_they_are_written(source):
-    items = arguments.argument("d_in", source)
-    targets = [each for each in DTYPES if convertible(np.dtype(source), np.dtype(each))]
-    outputs = [arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
-    assert all(output.value == source for output in outputs)
-    assert [output.is_pointer for output in outputs] == [each == source for each in targets]
-    assert nvrtc.compile_cpp(iterators_source(outputs), CC)
-    for each in sorted({*DTYPES} - {*targets}):
-        with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
-            arguments.converting("d_out", each, items)
+def test_items_are_converted_as_they_are_written():
+    """All pairs of dtypes are one program, as each would include the headers of all again."""
+    every = []
+    for source in DTYPES:
+        items = arguments.argument("d_in", source)
+        targets = [each for each in DTYPES if convertible(np.dtype(source), np.dtype(each))]
+        names = [f"d_{source}_{each}".replace("?", "b1") for each in targets]
+        outputs = [arguments.converting(*each, items) for each in zip(names, targets, strict=True)]
+        assert all(output.value == source for output in outputs)
+        assert [output.is_pointer for output in outputs] == [each == source for each in targets]
+        every += outputs
+        for each in sorted({*DTYPES} - {*targets}):
+            with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
+                arguments.converting("d_out", each, items)
+    assert len(every) > 100
+    assert nvrtc.compile_cpp(iterators_source(every), CC)
 
 
 @pytest.mark.slow

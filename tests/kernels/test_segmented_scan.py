@@ -255,18 +255,18 @@ def test_outputs_that_cannot_hold_the_results():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cc", "d_in", "offset", "out", "accumulator"),
+    ("factory", "cc", "d_in", "offset", "out", "accumulator"),
     [
-        (75, "f4", "i8", "i4", "f8"),
-        (80, "i1", None, None, "i4"),
-        (100, cupar.CountingIterator(np.int32(0)), "u4", None, "i8"),
+        (cupar.exclusive_segmented_scan, 75, "f4", "i8", "i4", "f8"),
+        (cupar.inclusive_segmented_scan, 80, "i1", None, None, "i4"),
+        (cupar.exclusive_segmented_scan, 100, cupar.CountingIterator(np.int32(0)), "u4", None, "i8"),
     ],
 )
-def test_templates_build(d_in, offset, out, accumulator, cc):
+def test_templates_build(factory, d_in, offset, out, accumulator, cc):
+    """An inclusive scan is an exclusive one with another constant: each card has one of them."""
     h_init = np.zeros(1, accumulator)
-    for factory in (cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan):
-        built = factory(d_in, accumulator, offset, offset, PLUS, h_init, start_offsets_out=out, cc=cc)
-        assert built.build.cc == cc
+    built = factory(d_in, accumulator, offset, offset, PLUS, h_init, start_offsets_out=out, cc=cc)
+    assert built.build.cc == cc
 
 
 B3 = cupar.gpu_struct({"a": "u1", "b": "u1", "c": "u1"})
