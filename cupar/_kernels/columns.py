@@ -133,15 +133,13 @@ class _ScanFacts(NamedTuple):
 
 
 def _scan_planner(given: Properties) -> tuple[Plan, _ScanFacts]:
-    split, sms = given["split_threads"], given["sms"]
-    return _plan_scan, _ScanFacts(
-        threads=given["threads"],
+    split = given["split_threads"]
+    return _plan_scan, given.facts(
+        _ScanFacts,
         tall=given["tall_threads"] // 32 * given["tall_rows"],
         split=split // 32 * given["split_rows"],
-        known_size=given["known_size"],
-        many=given["many"] * sms,
-        sms=sms,
-        resident=sms * given.occupancy("cupar_column_scan_split", split, 0) if given["split_rows"] else 0,
+        many=given["many"] * given["sms"],
+        resident=given.resident("cupar_column_scan_split", split) if given["split_rows"] else 0,
     )
 
 
@@ -253,15 +251,12 @@ class _ReduceFacts(NamedTuple):
 
 
 def _reduce_planner(given: Properties) -> tuple[Plan, _ReduceFacts]:
-    threads = given["threads"]
-    warps, blocks = threads // 32, given["sms"] * given.occupancy("cupar_column_reduce", threads, 0)
-    return _plan_reduce, _ReduceFacts(
+    warps = given["threads"] // 32
+    return _plan_reduce, given.facts(
+        _ReduceFacts,
         warps=warps,
-        rows=given["rows"],
         most=warps if given["may_stack"] else 1,
-        resident=blocks * warps,
-        accum_size=given["accum_size"],
-        has_init=given["has_init"],
+        resident=given.resident("cupar_column_reduce", given["threads"]) * warps,
     )
 
 

@@ -39,6 +39,7 @@ Emit = Callable[[int, tuple[int, ...]], object]  # a shape, by its place among t
 Plan = Callable[[Any, Any, Emit], int]  # takes facts and a problem, emits shapes, returns bytes of storage
 
 F = TypeVar("F", bound=Callable[..., Any])
+Facts = TypeVar("Facts")
 
 # Functions that plans and makers of problems call: numba compiles helpers unchanged, and has its own
 # versions of twins.
@@ -147,6 +148,15 @@ class Properties(dict[str, int]):
     def __init__(self, properties: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
         super().__init__(properties)
         self.occupancy = occupancy
+
+    def resident(self, kernel: str, threads: int, shared: int = 0) -> int:
+        """Return how many blocks of a kernel run at once on the device; the arguments are `occupancy`'s."""
+        return self["sms"] * self.occupancy(kernel, threads, shared)
+
+    def facts(self, kind: Callable[..., Facts], **made: Any) -> Facts:
+        """Return a named tuple of facts: those that the planner has made, and properties by their names."""
+        names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+        return kind(**{name: self[name] for name in names if name not in made}, **made)
 
     def rooms(self, kernel: str, threads: int, blocks: int) -> tuple[int, ...]:
         """Return how much shared memory a block may have so that one runs at once, two, …; -1: none may.

@@ -31,8 +31,7 @@ _SHAPES = {
 
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
-    at_once = given.occupancy("cupar_find", given["threads"], 0) * given["sms"]
-    return _plan, (given["tile"], at_once)
+    return _plan, (given["tile"], given.resident("cupar_find", given["threads"]))
 
 
 def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:

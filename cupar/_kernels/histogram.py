@@ -121,19 +121,16 @@ class _Facts(NamedTuple):
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    threads, size, most = given["threads"], given["sample_size"], given["shared_memory"]
-    cached = 0 if size == 1 else given.occupancy("cupar_histogram_cached", threads, _SLOT_BYTES * _SLOTS)
+    threads, size = given["threads"], given["sample_size"]
     plan = (_plan_of_integers, _plan_of_floats, _plan_of_ranges)[given["kind_of_levels"]]
-    return plan, _Facts(
-        sms=given["sms"],
+    cached = given.resident("cupar_histogram_cached", threads, _SLOT_BYTES * _SLOTS) if size > 1 else 0
+    return plan, given.facts(
+        _Facts,
         size=size,
         at_once=threads * given["vector_items"],
-        is_spread=given["is_spread"],
-        most_shared=most,
+        most_shared=given["shared_memory"],
         room=given.rooms("cupar_histogram_shared", threads, _RESIDENT),
-        cached=given["sms"] * cached,
-        is_signed=given["is_signed"],
-        narrow_bits=given["narrow_bits"],
+        cached=cached,
         level_size=given["level_size"] if plan is _plan_of_ranges else 0,
     )
 

@@ -196,21 +196,20 @@ class _Facts(NamedTuple):
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
     def digits(kind: str, offset_size: int) -> _Digits:
         threads = given[f"count_threads{kind}"]
-        resident = given.occupancy(f"cupar_radix_sort_count{kind}", threads, 0)
-        return _Digits(
+        tile, count_tile = (
             given[f"threads{kind}"] * given[f"items{kind}"],
             threads * given[f"count_items{kind}"],
-            resident * given["sms"],
-            offset_size,
+        )
+        return _Digits(
+            tile, count_tile, given.resident(f"cupar_radix_sort_count{kind}", threads), offset_size
         )
 
-    return _plan, _Facts(
-        given["tile_threads"] * given["tile_items"],
-        given["sms"] * _COPY_BLOCKS,
-        given["key_size"],
-        given["value_size"],
-        digits("", 4),
-        digits("_wide", 8),
+    return _plan, given.facts(
+        _Facts,
+        one=given["tile_threads"] * given["tile_items"],
+        copy_blocks=given["sms"] * _COPY_BLOCKS,
+        narrow=digits("", 4),
+        wide=digits("_wide", 8),
     )
 
 

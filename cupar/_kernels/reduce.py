@@ -69,7 +69,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
     threads, rows, items, few = given["threads"], given["rows"], given["items"], given["small_rows"]
-    blocks = given.occupancy("cupar_reduce", threads, 0) * given["sms"] * _SUBSCRIPTION
+    blocks = given.resident("cupar_reduce", threads) * _SUBSCRIPTION
     spread = given["sms"] * _SPREAD * threads * items
     of_blocks = (given["large_items"], threads * few, given["large_threads"] * few)
     return _plan, (*of_blocks, threads, items, rows, few, spread, blocks, blocks * given["accum_size"])

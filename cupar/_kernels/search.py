@@ -135,19 +135,13 @@ class _Facts(NamedTuple):
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    is_sorted, fanout, threads = given["values_sorted"], given["fanout"], given["tree_threads"]
-    has_tree = fanout and not is_sorted
-    resident = given.occupancy("cupar_search_tree", threads, 0) if has_tree else 0
-    return _plan, _Facts(
+    is_sorted = given["values_sorted"]
+    has_tree = given["fanout"] and not is_sorted
+    return _plan, given.facts(
+        _Facts,
         each=given["each_threads"],
-        tile=given["tile"],
-        staged=given["staged"],
         is_sorted=is_sorted,
-        fanout=fanout,
-        top=given["top"],
-        item_size=given["item_size"],
-        tree_threads=threads,
-        tree_blocks=resident * given["sms"],
+        tree_blocks=given.resident("cupar_search_tree", given["tree_threads"]) if has_tree else 0,
     )
 
 

@@ -57,8 +57,8 @@ def planner(
     def planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
         tile = given["tile_items"]
         state = given["state"] if state_bytes is None else state_bytes
-        resident = max(1, given.occupancy(kernel, given["threads"], given["shared"]))
-        return _plan, (tile, block_tiles * tile, state, resident * given["sms"])
+        resident = given.resident(kernel, given["threads"], given["shared"])
+        return _plan, (tile, block_tiles * tile, state, max(resident, given["sms"]))
 
     return planner
 

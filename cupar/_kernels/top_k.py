@@ -313,21 +313,16 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     sms, threads, tile, word_size = given["sms"], given["threads"], given["tile"], given["word_size"]
 
     def running(kernel: str, block: int, shared: int = 0) -> int:
-        return max(given.occupancy(kernel, block, shared), 1) * sms
+        return max(given.resident(kernel, block, shared), sms)
 
     def by_room(kernel: str, block: int, most: int, warps: int) -> tuple[int, ...]:
         rooms = (min(_LEAST_ROOM << k, most) for k in range(_ROOMS))
         return tuple(running(f"cupar_top_k_{kernel}", block, room * warps * word_size) for room in rooms)
 
     of_sort = {name: given[f"sort_{name}"] for name in ("threads", "tile", "segment_size")}
-    return _plan, _Facts(
-        sms=sms,
-        tile=tile,
-        warp=given["warp"],
+    return _plan, given.facts(
+        _Facts,
         least=leasts([_FEW, given["warp"], tile]),
-        word_size=word_size,
-        key_size=given["key_size"],
-        segment_size=given["segment_size"],
         tiles_blocks=sms * _TILES_BLOCKS,
         first_blocks=running("cupar_top_k_first_of_many", _GROUP_THREADS) if given["has_groups"] else 0,
         gather_blocks=sms * _GATHER_BLOCKS,

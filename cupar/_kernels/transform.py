@@ -27,7 +27,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
     row = given["threads"] * given["items"]
-    at_once = given.occupancy("cupar_transform", given["threads"], 0) * given["sms"] * row
+    at_once = given.resident("cupar_transform", given["threads"]) * row
     cached = policies.TRANSFORM_CACHED_BYTES // max(given["item_bytes"], 1)
     return _plan, (row, given["rows"], at_once, cached)
 
