@@ -28,7 +28,6 @@ SHARDS = Surface(
             "callable or OpKind, optional",
             "Combines two values, the first of which is that of earlier items. It must be associative.",
         ),
-        "predicate": ("callable or OpKind", "Takes an item."),
         "init": ("number, optional", "Comes before all items, once."),
         "commutative": ("bool, optional", "False: in the order of ranks, and of items on each."),
         "less": (
@@ -42,10 +41,6 @@ SHARDS = Surface(
             "Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are\n"
             "    combined in float32.",
         ),
-        "summed": (
-            "dtype, optional",
-            "Of the result; by default that of `x`, but of 64 bits for bool and small integers.",
-        ),
         "group": (
             "Group, ProcessGroup, mpi4py communicator, Comm or None",
             "As for `cupar.distributed.group`.",
@@ -53,6 +48,8 @@ SHARDS = Surface(
     },
     "TypeError, ValueError\n    If an argument is not one of these, or ranks differ.\n"
     "GroupError\n    If another rank raised an error, or did not answer.",
+    "arrays.{name}({items})",
+    "It is an error if no shard has items.",
 )
 _TEMPLATE = """
 def {name}({parameters}):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from .._base.generated import define
@@ -56,6 +56,10 @@ _PARAMETERS = {
     "exclusive": ("bool, optional", "Whether each item combines those before it alone."),
     "reverse": ("bool, optional", "Whether it goes from the last item to the first."),
     "dtype": ("dtype, optional", "Of the result."),
+    "summed": (
+        "dtype, optional",
+        "Of the result; by default that of `x`, but of 64 bits for bool and small integers.",
+    ),
     "length": (
         "int, optional",
         "How many items the result has. By default their number is read back, which waits for the GPU.\n"
@@ -103,12 +107,41 @@ _PARAMETERS = {
 }
 
 
+# What functions of one array return, by the names that NumPy and the Array API have for them; and an example:
+# how its result is shown, of which items, and as what.
+_NAMED = {
+    "sum": ("the sum of the items", "", "int({})", "[3, -7, 5]", "1"),
+    "prod": ("the product of the items", "", "int({})", "[3, -7, 5]", "-105"),
+    "min": ("the least item", "NaN if there is one.", "int({})", "[3, -7, 5]", "-7"),
+    "max": ("the greatest item", "NaN if there is one.", "int({})", "[3, -7, 5]", "5"),
+    "any": ("whether an item is not 0", "NaN is not 0.", "bool({})", "[0, 5]", "True"),
+    "all": ("whether no item is 0", "", "bool({})", "[0, 5]", "False"),
+    "count_nonzero": ("how many items are not 0", "", "int({})", "[0, 5, 7]", "2"),
+    "argmin": ("the index of the first least item", "A NaN is less.", "int({})", "[3, 1, 1]", "1"),
+    "argmax": ("the index of the first greatest item", "A NaN is greater.", "int({})", "[3, 5, 5]", "1"),
+    "cumulative_sum": ("the sums of all items up to each", "", "{}", "[1, 2, 3]", "array([1, 3, 6])"),
+    "cumulative_prod": ("the products of all items up to each", "", "{}", "[1, 2, 3]", "array([1, 2, 6])"),
+}
+_OF_SOME = ("min", "max", "argmin", "argmax")  # which no items do not have
+
+
 class Surface(NamedTuple):
     """A module of functions: how its examples begin, and what its parameters and errors are."""
 
     imports: str
     parameters: Mapping[str, tuple[str, str]] = {}
     raises: str = "TypeError, ValueError\n    If an argument is not one of these."
+    example: str = ""  # a call of one of the named functions above
+    empty: str = ""  # what no items are to those that need some
+
+    def named(self, name: str, of: str, find: Callable[..., R]) -> partial[R]:
+        """Return one of the named functions above: `find` of its name, with help that ends with `of`."""
+        what, more, shown, items, result = _NAMED[name]
+        notes = "".join(f"\n\n{each}" for each in (more, self.empty * (name in _OF_SOME)) if each)
+        example = shown.format(self.example.format(name=name, items=f"np.array({items})"))
+        made, doc = partial(find, name), f"Return {what}, {of}.{notes}\n\n>>> {example}\n{result}"
+        vars(made).update(__name__=name, __qualname__=name, __module__=find.__module__, __doc__=doc)
+        return made
 
 
 ARRAYS = Surface("import numpy as np\n>>> from cupar import arrays")
@@ -184,14 +217,16 @@ def written(
     names: dict[str, Any],
     named: Mapping[str, str],
     surface: Surface = ARRAYS,
+    own: int = 1,
     **texts: str,
 ) -> Any:
     """Return the function that users call for one that takes a `Work` first: a filled template, and help.
 
-    The template has ``{name}``, ``{parameters}`` and ``{arguments}``, beside `texts`, and calls ``make``.
+    The template has ``{name}``, ``{parameters}`` and ``{arguments}``, beside `texts`, and calls ``make``. The
+    first `own` parameters are not the user's.
     """
     signature = inspect.signature(make)
-    parameters = list(signature.parameters.values())[1:]
+    parameters = list(signature.parameters.values())[own:]
     defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
     plain = [
         each.replace(annotation=each.empty, default=_Name(f"of_{each.name}"))
@@ -212,6 +247,7 @@ def written(
         **texts,
     )
     update_wrapper(call, make)
+    call.__wrapped__ = getattr(make, "func", make)  # a function of the module, where doctest looks
     call.__signature__ = signature.replace(parameters=parameters)
     call.__doc__ = help_of(make.__doc__, parameters, named, surface)
     return call
