@@ -130,5 +130,5 @@ def specified(monkeypatch):
         return asked.value.args[0]
 
     cupar.cache.clear(disk=False)  # what call sites have memoised is not asked for
-    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=None, is_ahead=False, ask=ask))
+    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=None, is_ahead=False, observe=ask))
     return call

@@ -47,7 +47,7 @@ def test_kernels_are_built_without_the_bindings_and_without_a_driver(tmp_path):
         cupar.reduce_into("i4", "i4", lambda a, b: a + b, 0, cc=90)
         from cupar._compile import workers
         helper = workers.helper()
-        assert helper.ask("cupar._compile.workers:kernels", b"90\\n__global__ void f() {}")
+        assert helper.call("cupar._compile.workers:kernels", b"90\\n__global__ void f() {}")
         for process in ("self", helper.process.pid):
             print(open(f"/proc/{process}/maps").read())
         helper.kill()

@@ -58,7 +58,7 @@ class _Collector:
         self.cc = cc
         self.found: list[Specialisation] = []
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
+    def observe(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         if spec.is_cpu:
             return answer()
         self.found.append(spec)

@@ -53,10 +53,10 @@ def made_by(helper: Helper, spec: Specialisation, of_many: bool) -> Outcome:
     Raises
     ------
     Exception
-        Whatever `Helper.ask` raises, or pickling what an operator reads.
+        Whatever `Helper.call` raises, or pickling what an operator reads.
     """
     request = bytes([of_many]) + codec.dumps(spec)
-    return cast(Outcome, pickle.loads(helper.ask(f"{__name__}:make_in_helper", request)))
+    return cast(Outcome, pickle.loads(helper.call(f"{__name__}:make_in_helper", request)))
 
 
 def make_in_helper(request: bytes) -> bytes:

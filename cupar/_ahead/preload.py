@@ -68,7 +68,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     observer = obtain.observed()
     if observer is not None and observer.is_ahead:
         for place, spec in _listed(paths, observer.cc):
-            _attempt(place, observer.ask, spec, functools.partial(obtain.answer, spec, None))
+            _attempt(place, observer.observe, spec, functools.partial(obtain.answer, spec, None))
         return
     begun = [
         (place, _attempt(place, obtain.answer, spec, None, False, "", _device(spec)))

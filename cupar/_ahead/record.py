@@ -148,9 +148,9 @@ class Recorder:
         self._lock = fork.Lock()
         self._append(b"")
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
+    def observe(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Answer a request, and record it unless that was done; failures are not recorded."""
-        algorithm = answer() if self.beneath is None else self.beneath.ask(spec, answer)
+        algorithm = answer() if self.beneath is None else self.beneath.observe(spec, answer)
         kept = spec.without_user()
         with self._lock:
             if kept in self._seen:

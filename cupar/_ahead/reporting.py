@@ -43,7 +43,7 @@ class RequestReporter:
         self._file, self._ccs, self._environment = file, ccs, environment
         self._seen: set[Specialisation] = set()
 
-    def ask(self, spec: Specialisation, answer: Any) -> Launchable:
+    def observe(self, spec: Specialisation, answer: Any) -> Launchable:
         """Report the request, and return an algorithm that is built on first attribute access.
 
         Builds for the CPU are made at once: the script may call them.

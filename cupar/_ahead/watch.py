@@ -64,9 +64,9 @@ class Watcher:
         self._builds: dict[str, Build] = {}
         self._pending: list[Pending] = []
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
+    def observe(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Answer a question, and note where the build came from."""
-        algorithm = answer() if self._beneath is None else self._beneath.ask(spec, answer)
+        algorithm = answer() if self._beneath is None else self._beneath.observe(spec, answer)
         if algorithm.is_built:
             self._note(algorithm.build)
         else:

@@ -15,7 +15,7 @@ OF_BUILDS = ("llvm", "ltoir", "ptx", "sass", "cubin")
 _KINDS = (*OF_BUILDS, "python", "host")
 
 
-def asked() -> tuple[list[str], Path]:
+def requested() -> tuple[list[str], Path]:
     """Return which kinds the environment asks for, and the folder."""
     value = os.environ.get("CUPAR_DUMP", "")
     names, _, folder = value.partition(":")
@@ -32,7 +32,7 @@ def asked() -> tuple[list[str], Path]:
 
 def write_text(kind: str, subject: str, suffix: str, text: str) -> None:
     """Write a text, if its kind is asked for, to a file that is called by its subject and content."""
-    kinds, folder = asked()
+    kinds, folder = requested()
     if kind in kinds:
         plain = "".join(each if each.isalnum() or each in "_-" else "-" for each in subject)
         name = f"{plain}.{sha256(text.encode()).hexdigest()[:8]}"

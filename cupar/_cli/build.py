@@ -58,7 +58,7 @@ def build(arguments: Arguments) -> Result:
     start = time.perf_counter()
     listing.own()  # or fail now
     with output_left_alone() if arguments.json else nullcontext():
-        jobs, failures, outcomes = _asked(arguments)
+        jobs, failures, outcomes = _requested(arguments)
         outcomes = _built(arguments, jobs, outcomes)
     for said in dict.fromkeys(said for each in outcomes.values() for said in each.warnings):
         complain(f"warning: {said}")
@@ -86,7 +86,7 @@ def build(arguments: Arguments) -> Result:
     return Result(document, show, FAULT if failures or counts["failed"] else OK)
 
 
-def _asked(arguments: Arguments) -> tuple[list[BuildJob], list[Failure], dict[str, Outcome]]:
+def _requested(arguments: Arguments) -> tuple[list[BuildJob], list[Failure], dict[str, Outcome]]:
     """Return the builds that a script or list asks for, the requests that failed, and finished builds."""
     from .._ahead import batch
 

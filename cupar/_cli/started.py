@@ -86,16 +86,18 @@ def _ask(file: str, ccs: str = "") -> None:
     environment = dict(os.environ)
 
     def observe() -> Any:
-        from .._ahead import asking, record
+        from .._ahead import record, reporting
 
-        asked = asking.RequestReporter(number, [int(each) for each in ccs.split(",") if each], environment)
-        return record.from_environment(asked)
+        reporter = reporting.RequestReporter(
+            number, [int(each) for each in ccs.split(",") if each], environment
+        )
+        return record.from_environment(reporter)
 
     def tell_error(cls: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, Exception):
-            from .._ahead import asking
+            from .._ahead import reporting
 
-            asking.tell_failure(number, script, error, has_cc=bool(ccs))
+            reporting.tell_failure(number, script, error, has_cc=bool(ccs))
         elif not isinstance(error, KeyboardInterrupt):  # which the command has had, too
             sys.__excepthook__(cls, error, trace)
 

@@ -19,7 +19,7 @@ from .terminal import complain, on_terminal, output_left_alone, print_table, pro
 if TYPE_CHECKING:
     from .._device.card import Card
     from .._ir.specialisation import Specialisation
-    from .._tune.asked import Left
+    from .._tune.requests import Left
     from .._tune.session import Tuned
     from .._tune.tune import Trial
 
@@ -110,7 +110,7 @@ def tune(arguments: Arguments) -> Result:
         _check_plot(arguments.plot)
     with output_left_alone() if arguments.json else nullcontext():
         card = _card(arguments)
-        specs, left = _asked(arguments, card)
+        specs, left = _requested(arguments, card)
         sizes = arguments.items, arguments.segment_size
         with _progress(arguments, len(specs)) as (begin, notify):
             results = session.run(specs, total, *sizes, not arguments.dry_run, begin, notify)
@@ -164,26 +164,26 @@ def _card(arguments: Arguments) -> Card:
     return card
 
 
-def _asked(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left]:
+def _requested(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left]:
     """Return the requested specialisations that can be tuned, and the rest with reasons."""
-    from .._tune import asked
+    from .._tune import requests
 
     path = Path(arguments.what or "")
     left: Left = []
     if arguments.all:
         _check_alone(arguments, "--all has its own")
-        specs = asked.usual(card.cc)
+        specs = requests.usual(card.cc)
     elif path.suffix != ".py" and not path.exists():
         if arguments.rest:
             raise UsageError("--: an algorithm takes no arguments of a script")
         try:
-            spec = asked.named(arguments.what, arguments.types, arguments.op, arguments.offsets, card.cc)
+            spec = requests.named(arguments.what, arguments.types, arguments.op, arguments.offsets, card.cc)
         except ValueError as error:
             raise UsageError(str(error)) from None
         specs = [spec]
     else:
         specs, left = _listed(arguments, path, card)
-    found, more = asked.tunable(specs, card)
+    found, more = requests.tunable(specs, card)
     if not found:
         reasons = "; ".join(f"{name}: {why}" for name, why in (*left, *more)) or "nothing was asked for"
         raise FailedError(f"WHAT: {arguments.what}: nothing to tune: {reasons}")
@@ -299,12 +299,12 @@ def _row(each: Tuned, card: Card) -> str:
     spec, outcome = each.spec, each.outcome
     if outcome is None or outcome.winner is None:
         return ""
-    with policies.lookups() as asked:
+    with policies.lookups() as found:
         spec.family.tunable.default(spec)
     tables = {
         id(table): name for name, table in vars(policies).items() if isinstance(table, policies.PolicyTable)
     }
-    table, key = asked[0] if asked else (None, (spec.cc,))
+    table, key = found[0] if found else (None, (spec.cc,))
     types = ", ".join(dict.fromkeys(str(argument.value) for argument in spec.arguments))
     times = "; ".join(
         f"{turn['problem']}: {_time(turn['before'])} -> {_time(turn['after'])}"

@@ -37,7 +37,9 @@ def compile_kernels(source: str, cc: int) -> bytes:
     with _pool.seat() as helper:
         try:
             request = b"%d\n%s" % (cc, source.encode())
-            if helper is not None and (ltoir := helper.ask(f"{__name__}:kernels", request, _COMPILE_SECONDS)):
+            if helper is not None and (
+                ltoir := helper.call(f"{__name__}:kernels", request, _COMPILE_SECONDS)
+            ):
                 return ltoir
         except Exception as error:  # it may still work in this process
             log.debug("compiled without a helper process: %s: %s", type(error).__name__, error)

@@ -370,16 +370,16 @@ def _described(operator: object) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Asking for one
+# Fingerprints of operators
 
 
-class _Asked(threading.local):
+class _InScope(threading.local):
     """Fingerprints that this thread made inside `FingerprintScope`, with their operators."""
 
     found: dict[int, tuple[object, Fingerprint]] | None = None
 
 
-_asked = _Asked()
+_scope = _InScope()
 
 
 class FingerprintScope:
@@ -392,12 +392,12 @@ class FingerprintScope:
     __slots__ = ("_outer",)
 
     def __enter__(self) -> None:
-        self._outer = _asked.found
+        self._outer = _scope.found
         if self._outer is None:
-            _asked.found = {}
+            _scope.found = {}
 
     def __exit__(self, *error: object) -> None:
-        _asked.found = self._outer
+        _scope.found = self._outer
 
 
 def fingerprint(operator: object) -> Fingerprint:
@@ -416,12 +416,12 @@ def fingerprint(operator: object) -> Fingerprint:
     Unfingerprintable
         If the operator depends on something that has no exact encoding.
     """
-    asked = _asked.found
-    if asked is None:
+    made = _scope.found
+    if made is None:
         return _fingerprint(operator)
-    answer = asked.get(id(operator))
+    answer = made.get(id(operator))
     if answer is None:
-        answer = asked[id(operator)] = operator, _fingerprint(operator)
+        answer = made[id(operator)] = operator, _fingerprint(operator)
     return answer[1]
 
 

@@ -15,7 +15,7 @@ def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
     """Write what `show` returns, if ``CUPAR_DUMP`` asks for it; the file's name has a hash of the text."""
     if not os.environ.get("CUPAR_DUMP"):
         return
-    kinds, folder = dump.asked()
+    kinds, folder = dump.requested()
     if "host" not in kinds:
         return
     text = show()

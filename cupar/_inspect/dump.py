@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base import fork
-from .._base.dump import OF_BUILDS, asked, attempt
+from .._base.dump import OF_BUILDS, attempt, requested
 
 _SHOWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "llvm": (".ll", lambda build: build.llvm()),
@@ -28,7 +28,7 @@ def _forget() -> None:
 
 def write(build: Any) -> None:
     """Write the requested forms of a build, once per process."""
-    kinds, folder = asked()
+    kinds, folder = requested()
     if not kinds or (build.key, str(folder)) in _written:
         return
     _written.add((build.key, str(folder)))

@@ -62,7 +62,7 @@ class Helper:
         self._pipe: Connection | None = None
         self._starting = threading.Lock()
 
-    def ask(self, function: str, argument: bytes, seconds: float | None = None) -> bytes:
+    def call(self, function: str, argument: bytes, seconds: float | None = None) -> bytes:
         """Have it call a function, as in ``"package.module:function"``, that takes and returns bytes.
 
         Raises

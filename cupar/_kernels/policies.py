@@ -28,19 +28,19 @@ class PolicyRow(NamedTuple):
     problem: str
 
 
-Asked = list[tuple["PolicyTable[Any]", tuple[int | str, ...]]]
-_asked: ContextVar[Asked | None] = ContextVar("asked", default=None)
+Lookups = list[tuple["PolicyTable[Any]", tuple[int | str, ...]]]
+_lookups: ContextVar[Lookups | None] = ContextVar("lookups", default=None)
 
 
 @contextmanager
-def lookups() -> Iterator[Asked]:
+def lookups() -> Iterator[Lookups]:
     """Collect the tables that are looked into, and the keys: those of the rows that would come first."""
-    found: Asked = []
-    token = _asked.set(found)
+    found: Lookups = []
+    token = _lookups.set(found)
     try:
         yield found
     finally:
-        _asked.reset(token)
+        _lookups.reset(token)
 
 
 class MeasuredPolicies(Generic[P]):
@@ -77,9 +77,9 @@ class PolicyTable(Generic[P]):
 
     def find(self, cc: int, *scope: int | str) -> P | None:
         """Return the policy for a compute capability, as in 90; None if CUB's selector decides."""
-        asked, found = _asked.get(), EVERY
-        if asked is not None:
-            asked.append((self, (cc, *scope)))
+        noted, found = _lookups.get(), EVERY
+        if noted is not None:
+            noted.append((self, (cc, *scope)))
         for each, *of in self.rows:
             if tuple(of) == scope and type(each) is int and each // 10 == cc // 10 and found < each <= cc:
                 found = each

@@ -53,7 +53,7 @@ class Observer(Protocol):
     def is_ahead(self) -> bool:
         """Whether algorithms are only built, not loaded or called here."""
 
-    def ask(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
+    def observe(self, spec: Specialisation, answer: Callable[[], Launchable]) -> Launchable:
         """Return the algorithm object: that of `answer`, or a replacement."""
 
 
@@ -128,7 +128,7 @@ def obtain(
     given = spec, device, bool(wait), _tier(spec, device is not None), device
     if watching is None:
         return answer(*given)  # type: ignore[return-value]
-    return watching.ask(spec, lambda: answer(*given))  # type: ignore[return-value]
+    return watching.observe(spec, lambda: answer(*given))  # type: ignore[return-value]
 
 
 _this_thread = threading.local()

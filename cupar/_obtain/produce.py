@@ -308,7 +308,7 @@ def build_with_helper(
             keyed = digest(template_parts(spec)), build_parts(spec), notes(spec)
             try:
                 asked = pickle.dumps((spec.without_user(), operators, *keyed))
-                answer = pickle.loads(helper.ask(f"{__name__}:build_in_helper", asked, _SECONDS))
+                answer = pickle.loads(helper.call(f"{__name__}:build_in_helper", asked, _SECONDS))
                 if answer is not None:
                     blob, size, origin, stages = answer
                     seconds.update(stages)

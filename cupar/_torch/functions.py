@@ -27,7 +27,7 @@ from .operators import (
 )
 from .scans import scan
 from .schemas import FUNCTIONS, LAST, TENSORS, OperatorRow, functions_of, schema_of, signature
-from .user_functions import OperatorFamily, UserFunction, asked, families, operator_of
+from .user_functions import OperatorFamily, UserFunction, families, guarded_operator, operator_of
 
 # --- Their gradients --------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ def function_of(name: str) -> Callable[..., Any]:
                 fns.append(default)
         fns += [rest.pop(each, None) for each in functions[len(fns) :]]
         if place is not None or (fns and fns[-1] is not None):
-            op = asked(name, *fns)
+            op = guarded_operator(name, *fns)
         point = arguments[0] if at < len(names) and arguments else None
         if isinstance(point, torch.Tensor) and not point.ndim:
             dim = rest.get("dim", arguments[at] if len(arguments) > at else default_dim)

@@ -320,7 +320,7 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
     [0.0, 0.5, 1.5]
     """
     if torch.compiler.is_compiling() or not is_eager():
-        return _asked(a, b, dim, initial, reverse)
+        return _dispatched(a, b, dim, initial, reverse)
     if (
         initial is not None
         or not (is_plain(a) and is_plain(b))
@@ -329,16 +329,16 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
         or a.device != b.device
         or type(dim) is not int
     ):
-        return _asked(a, b, dim, initial, reverse)
+        return _dispatched(a, b, dim, initial, reverse)
     ndim = b.ndim
     if not -ndim <= dim < ndim:
-        return _asked(a, b, dim, initial, reverse)  # which raises, unless there are no dimensions
+        return _dispatched(a, b, dim, initial, reverse)  # which raises, unless there are no dimensions
     if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
         return _applied(True, (dim % ndim, reverse), a, b, None)
     return _scanned(a, b, None, dim % ndim, reverse)
 
 
-def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
+def _dispatched(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
     """Ask the dispatcher for the operator, of tensors that are broadcast and promoted."""
     for name, each in (("a", a), ("b", b)):
         if not isinstance(each, torch.Tensor):
@@ -351,7 +351,7 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
         a, b = torch.broadcast_tensors(a, b)
     dim = dimension("dim", dim, b.ndim)
     if not b.ndim:  # as PyTorch has it: rows of one item
-        return _asked(a.unsqueeze(0), b.unsqueeze(0), 0, initial, reverse).squeeze(0)
+        return _dispatched(a.unsqueeze(0), b.unsqueeze(0), 0, initial, reverse).squeeze(0)
     if initial is not None:
         shape = (*b.shape[:dim], *b.shape[dim + 1 :])
         is_number = not isinstance(initial, torch.Tensor)

@@ -28,7 +28,7 @@ from .partials import partials_of
 from .recurrence import linear_recurrence, neighbours, recurrence
 from .templates import template
 from .tracing import TracedNumber, UntraceableError
-from .user_functions import OperatorFamily, UserFunction, as_it_compiles, asked, families
+from .user_functions import OperatorFamily, UserFunction, as_it_compiles, families, guarded_operator
 
 # --- Pairs of recurrences ---------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ def scan(
         return linear_recurrence(a, torch.cat(edges, dim), dim=dim, reverse=reverse), h
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a tensor, got {type(x).__name__}")
-    op = asked("scan", fn, derivative)
+    op = guarded_operator("scan", fn, derivative)
     dim = dimension("dim", dim, x.ndim)
     if not x.ndim:  # as PyTorch has it: a row of one item
         return op(x.unsqueeze(0), dim, bool(reverse)).squeeze(0)

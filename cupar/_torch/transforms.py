@@ -25,7 +25,7 @@ from .operators import (
     torch_dtype,
 )
 from .partials import operator_of, partials_of
-from .user_functions import OperatorFamily, UserFunction, asked, families, with_own_builtins
+from .user_functions import OperatorFamily, UserFunction, families, guarded_operator, with_own_builtins
 
 _MOST = 6  # tensors
 
@@ -170,4 +170,4 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     for i, each in enumerate(xs):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"xs[{i}]: expected a tensor, got {type(each).__name__}: `fn` may read a number")
-    return asked("transform", fn, derivative, len(xs))([*xs], dtype)
+    return guarded_operator("transform", fn, derivative, len(xs))([*xs], dtype)

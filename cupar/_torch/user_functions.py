@@ -142,7 +142,7 @@ def _name_of(family: str, same: int, *given: Any) -> str:
     return str(operator_of(family, *given)._schema.name.partition("::")[2])
 
 
-def asked(family: str, *given: Any) -> Any:
+def guarded_operator(family: str, *given: Any) -> Any:
     """Return the operator of a family for functions, which compiled code guards."""
     if not torch.compiler.is_compiling():
         return operator_of(family, *given)

@@ -131,12 +131,12 @@ def test_failing_policies_are_reported(quick, capfd, monkeypatch):
 
 
 def test_rows_are_those_that_would_come_first(gpu):
-    from cupar._tune import asked
+    from cupar._tune import requests
 
     keys = {}
     for name in ("unique_by_key", "histogram_even", "lower_bound", "merge_sort"):
-        spec = asked.named(
-            name, ["float64"] * (2 if asked.ALGORITHMS[name].types[0] == "keys" else 1), None, False, 90
+        spec = requests.named(
+            name, ["float64"] * (2 if requests.ALGORITHMS[name].types[0] == "keys" else 1), None, False, 90
         )
         with policies.lookups() as found:
             spec.family.tunable.default(spec)
@@ -239,9 +239,9 @@ def test_counts(text, count):
 
 
 def test_a_share_of_the_time_for_each(gpu, monkeypatch):
-    from cupar._tune import asked
+    from cupar._tune import requests
 
-    specs = [asked.named("unary_transform", [each], None, False, 90) for each in ("f4", "f8")]
+    specs = [requests.named("unary_transform", [each], None, False, 90) for each in ("f4", "f8")]
     given = []
 
     def tune(spec, bench, builder, seconds, notify):

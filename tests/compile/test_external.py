@@ -741,7 +741,7 @@ def test_link_goes_with_a_specialisation(empty_cache, monkeypatch):
     class Observer:
         cc, is_ahead = None, False
 
-        def ask(self, spec, answer):
+        def observe(self, spec, answer):
             asked.append(spec)
             return answer()
 

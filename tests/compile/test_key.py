@@ -226,7 +226,7 @@ def test_keys_are_the_same_under_every_hash_seed(tmp_path):
         from cupar._compile.key import build_parts, digest
         built = SimpleNamespace(is_built=False)
         ask = lambda spec, answer: print(digest(build_parts(spec))) or built
-        obtain.observer = SimpleNamespace(cc=None, ask=ask)
+        obtain.observer = SimpleNamespace(cc=None, observe=ask)
         SCALE = {1.5, 2.5}
         cupar.reduce_into("f4", "f4", lambda a, b: a + b if a in (1, 2.0, 3) else b, 0.0, cc=90)
     """

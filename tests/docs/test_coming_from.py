@@ -44,7 +44,7 @@ def operators_alone(monkeypatch):
         built.append(_build.operators(spec, {}))
         return SimpleNamespace(is_built=False)
 
-    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=90, ask=ask))
+    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=90, observe=ask))
     return built
 
 

@@ -354,7 +354,9 @@ def test_nothing_is_built_while_a_graph_is_made(monkeypatch):
         raise AssertionError(f"{spec.algorithm} is built")
 
     cupar.cache.clear(disk=False)
-    monkeypatch.setattr(obtain, "observer", type("Never", (), {"cc": None, "is_ahead": False, "ask": ask}))
+    monkeypatch.setattr(
+        obtain, "observer", type("Never", (), {"cc": None, "is_ahead": False, "observe": ask})
+    )
     found = all_of(*sample(), plus_one, low_bits)
     with pytest.raises(AssertionError, match="is built"):
         found[-3].compute()

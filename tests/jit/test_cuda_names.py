@@ -198,7 +198,7 @@ def ask(spec, answer):
     print("numba" in sys.modules)
     return answer()
 
-obtain.observer = SimpleNamespace(cc=None, ask=ask)
+obtain.observer = SimpleNamespace(cc=None, observe=ask)
 print(kernel.compile("void(float32[::1])", cc=90).build.key)
 """)
     again = codec.loads(file.read_bytes())

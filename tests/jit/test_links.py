@@ -151,7 +151,7 @@ def test_recorded_kernels_carry_their_code(empty_cache, tmp_path, monkeypatch):
         asked.append(codec.dumps(spec))
         return answer()
 
-    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=None, ask=ask))
+    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=None, observe=ask))
     overload = compiled(declared(), link=file)
     (data,) = asked
     file.unlink()

@@ -345,7 +345,7 @@ def crew(monkeypatch):
 
 
 def asked(helper):
-    return helper.ask("any:function", b"")
+    return helper.call("any:function", b"")
 
 
 def test_a_crew_replaces_each_helper_that_is_lost(crew, started):
@@ -426,8 +426,8 @@ def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch
 @pytest.mark.slow
 def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     there = []
-    ask = helpers.Helper.ask
-    monkeypatch.setattr(helpers.Helper, "ask", lambda *given: there.append(given) or ask(*given))
+    call = helpers.Helper.call
+    monkeypatch.setattr(helpers.Helper, "call", lambda *given: there.append(given) or call(*given))
     places = pool(2)
     with places.seat():
         at_once = transforms(wait=False)

@@ -78,7 +78,7 @@ class Asked(Exception):
 class Observer:
     is_ahead, cc = True, None
 
-    def ask(self, spec, answer):
+    def observe(self, spec, answer):
         raise Asked(spec)
 
 

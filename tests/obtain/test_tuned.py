@@ -40,7 +40,7 @@ class Observer:
     cc = None
     is_ahead = False
 
-    def ask(self, spec, answer):
+    def observe(self, spec, answer):
         raise Asked(spec)
 
 

@@ -10,7 +10,7 @@ import cupar
 from cupar._ahead.batch import collected
 from cupar._device import driver
 from cupar._kernels.tuning import write
-from cupar._tune import asked, measure, workloads
+from cupar._tune import measure, requests, workloads
 from cupar._tune.builds import Candidates, Scratch
 from cupar._tune.measure import GPU, DeviceError
 from cupar._tune.tune import FailedPolicyError
@@ -51,7 +51,7 @@ WORDS = [
 
 
 def spec_of(words, has_offsets=False):
-    return asked.named(words[0], words[1:], None, has_offsets, 90)
+    return requests.named(words[0], words[1:], None, has_offsets, 90)
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
