@@ -102,9 +102,9 @@ def llvm(spec: Specialisation) -> dict[str, str]:
 
 def _operator_code(parameter: str, op: Operator, cc: int) -> list[Code]:
     symbol = cpp.symbol(parameter)
-    if op.cpp is None:
-        return [*python_to_ltoir.compile_operator(op, symbol, cc), *op.links]
-    return [nvrtc.compile_cpp(op.cpp.replace("SYMBOL", symbol), cc), *op.ltoirs]
+    if op.cpp is not None:
+        return [nvrtc.compile_cpp(op.cpp.replace("SYMBOL", symbol), cc), *op.ltoirs]
+    return [*python_to_ltoir.compile_operator(op, symbol, cc), *op.links]
 
 
 def link(

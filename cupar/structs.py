@@ -115,6 +115,16 @@ def has_parts(dtype: np.dtype[Any]) -> bool:
     return kind_of(dtype) in "cV"
 
 
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is a float of 16 bits."""
+    return dtype.itemsize == 2 and kind_of(dtype) == "f"
+
+
+def has_half(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is a float of 16 bits, or a struct with such a field."""
+    return is_half(dtype) or any(has_half(each) for _, each, _ in members(dtype))
+
+
 def has_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Whether a dtype is bfloat16, or a struct with such a field."""
     return is_bfloat16(dtype) or any(has_bfloat16(each) for _, each, _ in members(dtype))
@@ -420,3 +430,11 @@ def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     if target.kind == "b":
         return source.kind != "c"
     return _RANK[kind_of(source)] <= _RANK[kind_of(target)]
+
+
+def returned_as(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
+    """Tell whether an operator's result is converted silently: a struct or tuple field by field."""
+    if result.names is None or output.names is None:
+        return convertible(result, output)
+    fields = range(len(output.names))
+    return len(result.names) == len(fields) and all(returned_as(result[i], output[i]) for i in fields)

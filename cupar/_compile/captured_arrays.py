@@ -12,12 +12,12 @@ import dis
 import inspect
 import sys
 from collections.abc import Sequence
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from .. import _numba
+from .._base.data import replace
 from .._base.generated import define
-from .numba_types import array_of
+from .._fingerprint.frozen import FrozenFunction, FrozenJitted
 
 if TYPE_CHECKING:
     from .._fingerprint.walk import Capture
@@ -32,9 +32,14 @@ def around({others}):
 """
 
 
-def parametrised(function: FunctionType, captures: Sequence[Capture]) -> FunctionType:
-    """Return a function that does the same, with the captured arrays as its first arguments."""
-    code = _in_closure(function.__code__, [each.name for each in captures if not each.in_closure])
+def parametrised(frozen: Any, captures: Sequence[Capture]) -> Any:
+    """Return a frozen function that does the same, with the captured arrays as its first arguments."""
+    if not captures:
+        return frozen
+    if isinstance(frozen, FrozenJitted):
+        return FrozenJitted(parametrised(frozen.function, captures), frozen.options)
+    function: FrozenFunction = frozen
+    code = _in_closure(function.code, [each.name for each in captures if not each.in_closure])
     arguments = [f"argument_{i}" for i in range(code.co_argcount)]
     given = [*arguments]
     if code.co_flags & inspect.CO_VARARGS:  # the closure gets them as the tuple that they are to its code
@@ -47,7 +52,7 @@ def parametrised(function: FunctionType, captures: Sequence[Capture]) -> Functio
     arrays = [own[capture.name] for capture in captures]
     others = [variable for variable in closure if variable not in arrays]
     around = define(
-        f"parameters of {function.__name__}",
+        f"parameters of {function.name}",
         "around",
         _AROUND,
         {},
@@ -56,20 +61,13 @@ def parametrised(function: FunctionType, captures: Sequence[Capture]) -> Functio
         arguments=", ".join(arguments),
         closure=", ".join(closure),
     )
-    outer = around(*others)
+    outer = around(*others).__code__
     inner = code.replace(co_freevars=tuple(closure))
-    constants = tuple(inner if isinstance(each, CodeType) else each for each in outer.__code__.co_consts)
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    constants = tuple(inner if isinstance(each, CodeType) else each for each in outer.co_consts)
+    cells = dict(zip(function.code.co_freevars, function.cells, strict=True))
     by_name = {variable: cells[name] for name, variable in own.items() if name in cells}
-    result = FunctionType(
-        outer.__code__.replace(co_consts=constants),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(by_name[variable] for variable in outer.__code__.co_freevars),
-    )
-    result.__kwdefaults__ = function.__kwdefaults__
-    return result
+    whole = outer.replace(co_consts=constants)
+    return replace(function, code=whole, cells=[by_name[variable] for variable in outer.co_freevars])
 
 
 def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
@@ -106,24 +104,3 @@ def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
 def _read_by(code: CodeType) -> set[str]:
     nested = (_read_by(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*nested)
-
-
-def loader(array_type: Any, at: int) -> Any:
-    """Return a device function that makes an array of its address and shape in an operator's state.
-
-    They begin `at` words of 8 bytes into it.
-    """
-    from .._numba import cgutils, intrinsic, ir
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def load(typing_context: Any, state: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            words = [
-                builder.load(cgutils.gep(builder, arguments[0], at + i)) for i in range(1 + array_type.ndim)
-            ]
-            address = builder.inttoptr(words[0], ir.IntType(8).as_pointer())
-            return array_of(context, builder, array_type, address, words[1:], _numba)
-
-        return array_type(state), generate
-
-    return load

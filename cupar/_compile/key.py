@@ -86,7 +86,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     versions["options of the linker"] = " ".join(linker)
     functions = _functions(spec)
     for name, op in functions.items():
-        wrapped = [wrapper.source(op)] if op.cpp is None else [op.cpp, *toolchain.CPP_OPTIONS]
+        wrapped = [wrapper.written(op)[0]] if op.cpp is None else [op.cpp, *toolchain.CPP_OPTIONS]
         generated[f"the code that cupar puts around {name}"] = [_NO_TEXT, _hash(wrapped[0]), *wrapped[1:]]
     if any(op.cpp is None for op in functions.values()):
         versions.update(toolchain.operator_versions())

@@ -104,6 +104,25 @@ def array_of(context: Any, builder: Any, kind: Any, address: Any, shape: list[An
     return made._getvalue()
 
 
+def array_loader(kind: Any, at: int) -> Any:
+    """Return a device function that makes an array of its address and shape in an operator's state.
+
+    They begin `at` words of 8 bytes into it.
+    """
+    from .._numba import cgutils, intrinsic, ir
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def array(typing_context: Any, state: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            words = [builder.load(cgutils.gep(builder, arguments[0], at + i)) for i in range(1 + kind.ndim)]
+            address = builder.inttoptr(words[0], ir.IntType(8).as_pointer())
+            return array_of(context, builder, kind, address, words[1:], _numba)
+
+        return kind(state), generate
+
+    return array
+
+
 def dtype_of(numba_type: Any, numba: Any = _numba) -> np.dtype[Any] | None:
     """Return the dtype of a value in an operator, None if arrays cannot hold it.
 

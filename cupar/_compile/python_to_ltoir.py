@@ -43,10 +43,11 @@ from .._fingerprint.unsupported import NO_STRINGS, line_of
 from .._ir.operator import Operator, ResultError
 from .._jobs.threads import collecting, off_main_thread
 from .._numba import OPTIONS
-from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
+from . import arithmetic, bfloat16, numba_errors, numba_settings, wrapper
+from .captured_arrays import parametrised
 from .cpp_calls import caller
 from .numba_errors import NotCompiledError
-from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
+from .numba_types import array_loader, array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
 
@@ -80,8 +81,18 @@ class Thaw:
             return f"it calls {value.__name__}, and {NO_STRINGS}"
         return None
 
-    def device_function(self, frozen: FrozenFunction | FrozenJitted, captures: Any = ()) -> Any:
-        """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
+    def operator(self, op: Operator) -> Any:
+        """Make a device function of an operator; captured arrays are its first arguments."""
+        frozen = parametrised(op.function, op.captures)
+        has_signatures = isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
+        if has_signatures and op.captures:
+            raise NotCompiledError("it was given signatures, and reads arrays: drop the signatures")
+        if has_signatures or not isinstance(frozen, (FrozenFunction, FrozenJitted)):
+            frozen = _calling(frozen, len(op.inputs))
+        return self.device_function(frozen)
+
+    def device_function(self, frozen: FrozenFunction | FrozenJitted) -> Any:
+        """Make a device function that numba has not seen yet."""
         if id(frozen) in self._made:
             return self._made[id(frozen)]
         body, given = (frozen.function, frozen.options) if isinstance(frozen, FrozenJitted) else (frozen, {})
@@ -93,8 +104,7 @@ class Thaw:
         cells = tuple(CellType() for _ in body.cells)
         function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
         function.__kwdefaults__ = self.value(body.keyword_defaults)
-        around = captured_arrays.parametrised(function, captures) if captures else function
-        made = self._made[id(frozen)] = self._jitted(around, options)
+        made = self._made[id(frozen)] = self._jitted(function, options)
         # Its globals are set afterwards, since they may include itself.
         names.update((name, self.value(each)) for name, each in body.globals.items())
         for cell, content in zip(cells, body.cells, strict=True):
@@ -263,21 +273,24 @@ def _with_externals(text: str, op: Operator) -> str:
     return text
 
 
-def _typed(op: Operator) -> tuple[Any, Any]:
-    """Compile an operator's function for its types; return it and the numba type of its result."""
-    frozen = op.function
-    has_signatures = isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
-    if has_signatures and op.captures:
-        raise TypeError("it was given signatures, and reads device arrays: drop the signatures")
-    if has_signatures or not isinstance(frozen, (FrozenFunction, FrozenJitted)):
-        frozen = calling(frozen, len(op.inputs))
-    function = Thaw().device_function(frozen, op.captures)
+def _typed(op: Operator) -> tuple[Any, np.dtype[Any] | str]:
+    """Compile an operator's function for its types; return it and what it returns: see `returned`."""
+    function = Thaw().operator(op)
     arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
     _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
-    return function, function.overloads[tuple(folded)].signature.return_type
+    return function, returned(function.overloads[tuple(folded)].signature.return_type)
 
 
-def calling(function: Any, arity: int) -> FrozenFunction:
+def returned(result: Any, numba: Any = _numba) -> np.dtype[Any] | str:
+    """Return the dtype of an operator's result, or the type as text if arrays cannot hold it.
+
+    `numba` is as for `dtype_of`.
+    """
+    dtype = dtype_of(result, numba)
+    return numba_errors.types(str(result)) if dtype is None else dtype
+
+
+def _calling(function: Any, arity: int) -> FrozenFunction:
     """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
     call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
     return FrozenFunction(call.__code__, "call", cells=[function])
@@ -293,12 +306,11 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     """
 
     def work() -> np.dtype[Any]:
-        _, result = _typed(op)
-        dtype = dtype_of(result)
-        if dtype is None:
-            op.check_result(numba_errors.types(str(result)))
-        assert dtype is not None
-        return dtype
+        _, found = _typed(op)
+        if isinstance(found, str):
+            op.check_result(found)
+        assert not isinstance(found, str)
+        return found
 
     with explained(op, cc):
         return _compiled(cc, work)
@@ -322,16 +334,16 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     Unfingerprintable
         If it uses registrations with numba that are not numba's own.
     """
-
-    def work() -> list[bytes]:
-        from .._numba import cuda
-
-        function, signature, options = _wrapped(op, symbol, cc)
-        codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
-        return list(map(_ltoir, codes))
-
     with explained(op, cc):
-        return _compiled(cc, work)
+        return _compiled(cc, lambda: _ltoirs(op, symbol, cc))
+
+
+def _ltoirs(op: Operator, symbol: str, cc: int) -> list[bytes]:
+    from .._numba import cuda
+
+    function, signature, options = _wrapped(op, symbol, cc)
+    codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
+    return list(map(_ltoir, codes))
 
 
 def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
@@ -352,27 +364,18 @@ def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, An
     """Return the function of an operator that numba compiles, its signature, and options."""
     from .._numba import types
 
-    function, result = _typed(op)
-    dtype = dtype_of(result)
-    op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
-    names = {"call": function, **_wrapped_names(op)}
-    operator = define(f"operator {op.name}", "operator", wrapper.source(op), names)
+    function, found = _typed(op)
+    source, classes = wrapper.written(op)
+    names, at = {"call": function}, 0
+    for i, capture in enumerate(op.captures):
+        names[f"array_{i}"] = array_loader(array_type(capture.dtype, capture.ndim), at)
+        at += 1 + capture.ndim
+    op.check_result(found)
+    names.update((f"struct_{i}", structs.plain_class(dtype)) for i, dtype in enumerate(classes))
     state = [types.CPointer(types.uint64)] * bool(op.captures)
     signature = types.void(*state, *map(parameter_type, (*op.inputs, op.output)))
     options = {"device": True, "abi": "c", "abi_info": {"abi_name": symbol}, "cc": divmod(cc, 10)}
-    return operator, signature, {**options, **OPTIONS}
-
-
-def _wrapped_names(op: Operator) -> dict[str, Any]:
-    """Return the globals of an operator's wrapper: struct classes, and functions that make its arrays."""
-    names: dict[str, Any] = {
-        f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(wrapper.struct_dtypes(op))
-    }
-    at = 0
-    for i, capture in enumerate(op.captures):
-        names[f"array_{i}"] = captured_arrays.loader(array_type(capture.dtype, capture.ndim), at)
-        at += 1 + capture.ndim
-    return names
+    return define(f"operator {op.name}", "operator", source, names), signature, {**options, **OPTIONS}
 
 
 def _ltoir(code: Any) -> bytes:

@@ -13,11 +13,12 @@ import numpy as np
 from .._ir.operator import Operator
 
 
-def source(op: Operator) -> str:
+def written(op: Operator) -> tuple[str, list[np.dtype[Any]]]:
     """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores.
 
     Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
-    named tuples of the classes ``struct_<n>``. Captured arrays are made of the state by ``array_<n>``.
+    named tuples of the classes ``struct_<n>``, whose dtypes are returned beside the source. Captured arrays
+    are made of the state by ``array_<n>``.
     """
     structs: list[np.dtype[Any]] = []
     arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
@@ -29,15 +30,7 @@ def source(op: Operator) -> str:
         body = [f"out[0] = bool({call})" if op.output.kind == "b" else f"out[0] = {call}"]
     else:
         body = [f"result = {call}", *_stores("out", "result", op.output)]
-    return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n"
-
-
-def struct_dtypes(op: Operator) -> list[np.dtype[Any]]:
-    """Return the dtypes of the classes ``struct_<n>`` that the source names, in order."""
-    structs: list[np.dtype[Any]] = []
-    for dtype in op.inputs:
-        _struct("", dtype, structs)
-    return structs
+    return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n", structs
 
 
 def _loaded(place: str, dtype: np.dtype[Any], structs: list[np.dtype[Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import structs
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .schedules import PHASE_SPECS
@@ -23,3 +24,7 @@ def _check_operator(name: str, op: Operator) -> None:
     if op.externals or op.links:
         names = ", ".join(each.name for each in (*op.externals, *op.links))
         raise TypeError(f"{name}: {op.described} calls {names}, which is GPU code; give a Python function")
+    for each in op.captures:
+        if structs.has_half(each.dtype):
+            captured = f"captures {each.name!r}, an array of {structs.text(each.dtype)}"
+            raise TypeError(f"{name}: {op.described} {captured}, which operators read on GPUs alone")

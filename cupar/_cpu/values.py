@@ -116,67 +116,79 @@ def _held(value: Any) -> Any:
 # --- Types -----------------------------------------------------------------------------------------------
 
 
-def is_half(dtype: DType) -> bool:
-    """Whether a dtype is a float of 16 bits."""
-    return dtype.itemsize == 2 and structs.kind_of(dtype) == "f"
+class Value(NamedTuple):
+    """A value of a dtype, as code has it."""
+
+    kind: Any  # its numba type in operators
+    stored: Any  # and in memory, of a number
+    half: str = ""  # the sort of 16-bit float that it is: "f2" or "bf2"
+    fields: tuple[tuple[Value, int], ...] = ()  # of a struct, with their offsets
 
 
 @functools.cache
+def value_of(dtype: DType) -> Value:
+    """Return what code has for a dtype."""
+    if dtype.names is not None:
+        given: Any = dtype.fields
+        fields = tuple((value_of(given[name][0]), given[name][1]) for name in dtype.names)
+        return Value(struct_type(dtype, [each.kind for each, _ in fields], NUMBA), None, fields=fields)
+    if structs.is_half(dtype):
+        return Value(types.float32, types.uint16, structs.code_of(dtype))
+    return Value(from_dtype(dtype), from_dtype(dtype))
+
+
 def value_type(dtype: DType) -> Any:
     """Return the numba type of a value in an operator."""
-    if dtype.names is None:
-        return types.float32 if is_half(dtype) else from_dtype(dtype)
-    return struct_type(dtype, [value_type(dtype[i]) for i in range(len(dtype.names))], NUMBA)
+    return value_of(dtype).kind
 
 
 # --- LLVM's code -----------------------------------------------------------------------------------------
 
 
-def _load(context: Any, builder: Any, dtype: DType, at: Any, unchanging: bool = False) -> Any:
+def _load(context: Any, builder: Any, value: Value, at: Any, unchanging: bool = False) -> Any:
     """Load a value from a pointer to bytes."""
-    if dtype.names is not None:
+    if value.fields:
         fields = [
             _load(context, builder, field, builder.gep(at, [_WORD(offset)]), unchanging)
-            for _, field, offset in structs.members(dtype)
+            for field, offset in value.fields
         ]
-        return context.make_tuple(builder, value_type(dtype), fields)
-    kind = types.uint16 if is_half(dtype) else from_dtype(dtype)
-    at = builder.bitcast(at, context.get_data_type(kind).as_pointer())
-    if dtype.kind == "c":
-        return context.unpack_value(builder, kind, at)
+        return context.make_tuple(builder, value.kind, fields)
+    at = builder.bitcast(at, context.get_data_type(value.stored).as_pointer())
+    if isinstance(value.kind, types.Complex):
+        return context.unpack_value(builder, value.kind, at)
     loaded = builder.load(at)
     if unchanging:
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
-    if is_half(dtype):
-        return _widened(builder, dtype, loaded)
-    return builder.icmp_unsigned("!=", loaded, loaded.type(0)) if dtype.kind == "b" else loaded
+    if value.half:
+        return _widened(builder, value.half, loaded)
+    return builder.icmp_unsigned("!=", loaded, loaded.type(0)) if value.kind is types.boolean else loaded
 
 
-def _store(context: Any, builder: Any, dtype: DType, at: Any, value: Any) -> None:
-    """Store a value of the dtype's own type."""
-    if dtype.names is not None:
-        for i, (_, field, offset) in enumerate(structs.members(dtype)):
-            item = builder.extract_value(value, i)
-            _store(context, builder, field, builder.gep(at, [_WORD(offset)]), item)
-        return
-    kind = types.uint16 if is_half(dtype) else from_dtype(dtype)
-    at = builder.bitcast(at, context.get_data_type(kind).as_pointer())
-    context.pack_value(builder, kind, _narrowed(builder, dtype, value) if is_half(dtype) else value, at)
+def _store(context: Any, builder: Any, value: Value, at: Any, given: Any) -> None:
+    """Store a value of its type in operators."""
+    for i, (field, offset) in enumerate(value.fields):
+        item = builder.extract_value(given, i)
+        _store(context, builder, field, builder.gep(at, [_WORD(offset)]), item)
+    if not value.fields:
+        at = builder.bitcast(at, context.get_data_type(value.stored).as_pointer())
+        given = _narrowed(builder, value.half, given) if value.half else given
+        context.pack_value(builder, value.stored, given, at)
 
 
-def converted(context: Any, builder: Any, dtype: DType, value: Any, kind: Any) -> Any:
-    """Convert a value of some type to the dtype's own."""
-    if dtype.names is not None:
+def converted(context: Any, builder: Any, value: Value, given: Any, kind: Any) -> Any:
+    """Convert a value of some type to its type in operators."""
+    if value.fields:
         fields = [
-            converted(context, builder, dtype[i], builder.extract_value(value, i), kind[i])
-            for i in range(len(dtype.names))
+            converted(context, builder, field, builder.extract_value(given, i), kind[i])
+            for i, (field, _) in enumerate(value.fields)
         ]
-        return context.make_tuple(builder, value_type(dtype), fields)
-    if dtype.kind == "b":
-        return context.is_true(builder, kind, value)
-    if is_half(dtype):
-        return _widened(builder, dtype, _narrowed(builder, dtype, _single(context, builder, value, kind)))
-    return context.cast(builder, value, kind, value_type(dtype))
+        return context.make_tuple(builder, value.kind, fields)
+    if value.kind is types.boolean:
+        return context.is_true(builder, kind, given)
+    if value.half:
+        single = _single(context, builder, given, kind)
+        return _widened(builder, value.half, _narrowed(builder, value.half, single))
+    return context.cast(builder, given, kind, value.kind)
 
 
 _I16, _I32, _FLOAT, _DOUBLE = ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.DoubleType()
@@ -208,16 +220,16 @@ def _single(context: Any, builder: Any, value: Any, kind: Any) -> Any:
     return builder.bitcast(builder.or_(builder.sub(builder.bitcast(near, _I32), beyond), lost), _FLOAT)
 
 
-def _widened(builder: Any, dtype: DType, bits: Any) -> Any:
+def _widened(builder: Any, half: str, bits: Any) -> Any:
     """Return the 32-bit float that 16 bits are."""
-    if structs.is_bfloat16(dtype):
+    if half == "bf2":
         return builder.bitcast(builder.shl(builder.zext(bits, _I32), _I32(16)), _FLOAT)
     return builder.fpext(builder.bitcast(bits, ir.HalfType()), _FLOAT)
 
 
-def _narrowed(builder: Any, dtype: DType, value: Any) -> Any:
+def _narrowed(builder: Any, half: str, value: Any) -> Any:
     """Return the 16 bits that a 32-bit float is rounded to."""
-    if not structs.is_bfloat16(dtype):
+    if half == "f2":
         found = builder.bitcast(builder.fptrunc(value, ir.HalfType()), _I16)
     else:
         bits = builder.bitcast(value, _I32)
@@ -312,10 +324,15 @@ def _address(builder: Any, at: Any) -> Any:
     return builder.inttoptr(loaded, ir.IntType(8).as_pointer())
 
 
-@functools.cache
 def cast_to(dtype: DType) -> Any:
     """Return ``cast(value)``, which converts to the dtype."""
-    return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: converted(c, b, dtype, value, kind))
+    return casting(value_of(dtype))
+
+
+@functools.cache
+def casting(value: Value) -> Any:
+    """Return ``cast(given)``, which converts to the type of a value in operators."""
+    return _emitted(value.kind, (None,), lambda c, b, given, kind: converted(c, b, value, given, kind))
 
 
 @functools.cache
@@ -332,9 +349,8 @@ def division(dtype: DType) -> tuple[Any, Any]:
 @functools.cache
 def constant(dtype: DType, place: Place) -> Any:
     """Return ``read(p)``, of what does not change in a call."""
-    return _emitted(
-        value_type(dtype), (BYTES,), lambda c, b, p: _load(c, b, dtype, place.pointer(b, p), unchanging=True)
-    )
+    value = value_of(dtype)
+    return _emitted(value.kind, (BYTES,), lambda c, b, p: _load(c, b, value, place.pointer(b, p), True))
 
 
 def integer(place: Place) -> Any:
@@ -353,11 +369,12 @@ def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
         start = p if place is None else _address(builder, place.pointer(builder, p))
         return builder.gep(start, [builder.mul(index, _WORD(dtype.itemsize))])
 
-    def write(context: Any, builder: Any, p: Any, index: Any, value: Any, kind: Any) -> None:
-        cast = converted(context, builder, dtype, value, kind)
-        _store(context, builder, dtype, at(builder, p, index), cast)
+    def write(context: Any, builder: Any, p: Any, index: Any, given: Any, kind: Any) -> None:
+        cast = converted(context, builder, value, given, kind)
+        _store(context, builder, value, at(builder, p, index), cast)
 
-    read = _emitted(value_type(dtype), (BYTES, INDEX), lambda c, b, p, i: _load(c, b, dtype, at(b, p, i)))
+    value = value_of(dtype)
+    read = _emitted(value.kind, (BYTES, INDEX), lambda c, b, p, i: _load(c, b, value, at(b, p, i)))
     return read, _emitted(types.void, (BYTES, INDEX, None), write)
 
 
@@ -380,4 +397,5 @@ def array_at(context: Any, builder: Any, array: Any, place: Place, p: Any) -> An
     """Return an array of the address and the shape that are in a place."""
     words = [place.moved(8 * (1 + i)).pointer(builder, p) for i in range(array.ndim)]
     shape = [builder.load(builder.bitcast(each, _WORD.as_pointer())) for each in words]
-    return array_of(context, builder, array, _address(builder, place.pointer(builder, p)), shape, NUMBA)
+    address = _address(builder, place.pointer(builder, p))
+    return array_of(context, builder, array, address, shape, NUMBA)

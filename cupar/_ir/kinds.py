@@ -8,7 +8,9 @@ to the output's.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -193,6 +195,7 @@ def resolve(
         raise TypeError(f"{name} is not defined for {', '.join(map(str, inputs))}")
     code = expression(kind, inputs, output)
     is_one_type = is_uniform(kind, inputs, output)
+    make = partial(make, python=_python(kind, inputs, is_one_type))
     if as_function and not is_cpu():  # on the CPU, a kind is an ordinary function
         if code is not None:
             source = _function(inputs, output, code)
@@ -230,6 +233,20 @@ def expression(kind: OpKind, inputs: Sequence[DType], output: DType) -> str | No
         return None
     result, code = computed
     return f"({code})" if result == output else _as(output, f"({code})")
+
+
+def _python(kind: OpKind, inputs: Sequence[DType], is_one_type: bool) -> str:
+    """Return a kind's result for `a` and `b` in Python, of integers with C's `quotient` and `remainder`."""
+    python, letters = TRAITS[kind].python, {each.kind for each in inputs}
+    is_bool = letters == {"b"}
+    if is_one_type and letters <= {*"biu"} and kind in (OpKind.DIVIDES, OpKind.MODULUS):
+        name = "quotient" if kind is OpKind.DIVIDES else "remainder"
+        return f"{name}(int(a), int(b))" if is_bool else f"{name}(a, b)"  # numba divides no bools
+    if is_bool and kind is OpKind.BIT_NOT:
+        return "not a"
+    if is_bool and kind in (OpKind.PLUS, OpKind.MINUS, OpKind.MULTIPLIES, OpKind.NEGATE):
+        return re.sub(r"[ab]", r"int(\g<0>)", python)
+    return python
 
 
 def _function(inputs: Sequence[DType], output: DType, result: str) -> str:
@@ -273,13 +290,15 @@ def _computed(kind: OpKind, inputs: Sequence[DType]) -> tuple[DType, str] | None
     if traits.group == "bitwise":
         common = _BOOL if set(inputs) == {_BOOL} else common
         return common, traits.cpp.join(_as(common, name) for name in names)
-    if traits.group == "arithmetic" and not _is_half(common):  # its rounding depends on the instructions
+    if traits.group == "arithmetic" and not structs.is_half(
+        common
+    ):  # its rounding depends on the instructions
         common = _DOUBLE if kind is OpKind.DIVIDES and common.kind in "iu" else common
         return common, _as(common, traits.cpp.join(_as(_exact(common), name) for name in names))
     no_type_for_both = _UNSIGNED in inputs and common == _INT
     if traits.group not in ("relation", "choice") or no_type_for_both:
         return None
-    wide = _FLOAT if _is_half(common) else common  # float32 has all values of 16 bits
+    wide = _FLOAT if structs.is_half(common) else common  # float32 has all values of 16 bits
     sides = {name: _as(wide, name) for name in names}
     if traits.group == "choice":
         return wide, traits.cpp.format(**sides)
@@ -290,18 +309,13 @@ def _exact(common: DType) -> DType:
     """Return the type to compute in: integers wrap around, and float32 has all values of 16 bits."""
     if common == _INT:
         return _UNSIGNED
-    return _FLOAT if _is_half(common) else common
-
-
-def _is_half(dtype: DType) -> bool:
-    """Whether a dtype is a float of 16 bits."""
-    return dtype.itemsize == 2 and structs.kind_of(dtype) == "f"
+    return _FLOAT if structs.is_half(common) else common
 
 
 def _truth(name: str, dtype: DType) -> str:
     if dtype.kind == "c":
         return f"({name}.re != 0 || {name}.im != 0)"
-    return f"({_as(_FLOAT, name) if _is_half(dtype) else name} != 0)"
+    return f"({_as(_FLOAT, name) if structs.is_half(dtype) else name} != 0)"
 
 
 def _common(inputs: Sequence[DType]) -> DType:

@@ -50,6 +50,7 @@ class Operator:
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
     advice: str = field(default="", compare=False)  # for messages, if a type was inferred
+    python: str = field(default="", compare=False)  # of a kind: its result in Python, for the CPU
     plain: Operator | None = field(default=None, compare=False)  # the function that was recognised as a kind
 
     @property
@@ -110,7 +111,7 @@ class Operator:
             expected = f"expected a {'number' if self.output.names is None else 'struct'}"
             forgets = returned.endswith("None")
             raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else self.advised}")
-        if not _fits(result, self.output):
+        if not structs.returned_as(result, self.output):
             other = f", or let {self.decided_by} be {returned}" if self.decided_by else ""
             raise ResultError(
                 f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
@@ -126,14 +127,6 @@ class Operator:
             source = None if self.source is None else self.source.without_guard()
             return replace(self, source=source, plain=None, user=None, state=None)
         return replace(self, source=None, plain=None, user=None, cpp=None, ltoirs=(), state=None)
-
-
-def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
-    """Return whether a result is converted silently: a struct or tuple field by field."""
-    if result.names is None or output.names is None:
-        return structs.convertible(result, output)
-    fields = zip(result.names, output.names, strict=False)
-    return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
 
 
 class CapturedState:

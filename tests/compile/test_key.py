@@ -122,7 +122,7 @@ def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
 def test_the_code_of_wrappers_is_in_the_key(specialise, monkeypatch):
     spec = specialise()
     before = key(spec), template(spec)
-    monkeypatch.setattr(wrapper, "source", lambda op: "another")
+    monkeypatch.setattr(wrapper, "written", lambda op: ("another", []))
     assert key(spec) != before[0]
     assert template(spec) == before[1]
 
