@@ -81,6 +81,7 @@ class _Mail:
 
 _meetings: Bounded[_Meeting] = Bounded(partial(LRUCache, 256))
 _mails: dict[str, _Mail] = {}
+_failures: Bounded[str] = Bounded(partial(LRUCache, 256))  # by the name of a rank that has left, why
 
 
 def threads() -> list[int] | None:
@@ -119,11 +120,14 @@ async def _watch(comm: Any, name: str, rank: int) -> Any:
     from distributed.core import Status
 
     mail = _mails.get(name)
-    if mail is not None:
-        mail.others[rank] = comm
-        why = await _heard(comm)
-        if not mail.is_over and why is not None:
-            _tell(mail, why or f"the worker of rank {rank} {_GONE}")
+    known = _failures.get(name) if mail is None else mail.failure
+    if mail is None or known:  # it comes too late to be told with the others
+        await _said(comm, known or f"the worker of rank 0 {_GONE}")
+        return Status.dont_reply
+    mail.others[rank] = comm
+    why = await _heard(comm)
+    if not mail.is_over and why is not None:
+        _tell(mail, why or f"the worker of rank {rank} {_GONE}")
     return Status.dont_reply
 
 
@@ -245,6 +249,8 @@ class WorkerComm(ThroughHost):
     def close(self) -> None:
         """Have done with the others."""
         self._mail.is_over = True
+        if self._mail.failure:
+            _failures[self._name] = self._mail.failure
         _mails.pop(self._name, None)
         self._leave("")
 
