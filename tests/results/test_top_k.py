@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import IS_CPU, Structs, cp, needs_gpu
+from support.results import IS_CPU, Structs, cp, every, needs_gpu
 
 import cupar
 
@@ -67,6 +67,7 @@ def check_array(host, k, order, dtype_of_values="i8", places=None):
     assert same(d_keys.get(), host[expected])
 
 
+@every(2)
 @pytest.mark.parametrize("kind", ["any", "few", "equal"])
 @pytest.mark.parametrize("n", [1, 130, 1025, 8192, 8193, 100_001, pytest.param(1_500_000, marks=needs_gpu)])
 @pytest.mark.parametrize("dtype", ["u1", "i4", "f8"])
@@ -157,6 +158,7 @@ def test_of_short_segments_and_a_long_one(k, rng):
     check_offsets(some(rng, int(lengths.sum()), "f4"), starts, starts + lengths, k, DOWN)
 
 
+@every(3)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["f4", "i8", "u2"])
 def test_of_rows(length, dtype, rng):
