@@ -14,8 +14,18 @@ gc.set_threshold(20_000, 10, 20)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Tests of the store come first: they fork a thousand times, which a process pays for by its size."""
-    items.sort(key=lambda item: item.path.parent.name != "store")
+    """Order tests by what a run of several workers takes.
+
+    Those of the store come first: they fork a thousand times, which a process pays for by its size. Then come
+    those that take the longest each, so that no worker waits at the end for one of another.
+    """
+    first = "store", "docs", "test_types.py", "tune"
+
+    def place(item):
+        names = item.path.parent.name, item.path.name
+        return min((first.index(name) for name in names if name in first), default=len(first))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
