@@ -9,9 +9,9 @@ import numpy as np
 from .._fleet.comm import copied, raw
 from .._fleet.group import Group
 from .._fleet.sort import in_order
-from .._functions import operators, rows
+from .._functions import operators
 from .._functions.axes import INT64, AxisLayout, columns
-from .._functions.calls import Operand, Work
+from .._functions.calls import Work
 from .._functions.rows import layout_along, positions, sorted_rows
 from ..iterators import PermutationIterator
 from ..search import lower_bound, upper_bound
@@ -130,9 +130,8 @@ def sorted_by_ranks(
     shard, op = operand(work, joined(blocks)), _less(less)
 
     def sort(group: Group) -> list[Any]:
-        items = work.kept(rows.ordered(shard.items, op), shard.size)
         block, out = fresh(work, shard.shape, shard.dtype)
-        in_order(work, Operand(None, items, shard.shape), None, descending, op, group, out)
+        in_order(work, shard, None, descending, op, group, out)
         ends = np.cumsum([0, *(sum(sizes[i] for i in each) for each in shards)]).tolist()
         number, every = shares[-1].stop, ends[-1]
         cuts = [every * i // number for i in range(number + 1)]

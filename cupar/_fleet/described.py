@@ -32,8 +32,7 @@ SHARDS = Surface(
         "commutative": ("bool, optional", "False: in the order of ranks, and of items on each."),
         "less": (
             "callable or OpKind, optional",
-            "Whether one item comes before another. By default numbers are ordered by their bits, as\n"
-            "    `cupar.distributed.radix_sort` has them.",
+            "Whether one item comes before another; by default NumPy's order, NaN the last.",
         ),
         "k": ("int", "How many, at most as many as all shards have together."),
         "dtype": (

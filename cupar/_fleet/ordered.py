@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
-from .._functions import counting, operators, quantiles, sets
+from .._functions import counting, quantiles, sets
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._functions.sets import UniqueCounts
-from ..iterators import PermutationIterator, TransformIterator
+from ..iterators import PermutationIterator
 from ..operators import OpKind
 from . import runs
 from .comm import on_all, raw
@@ -21,15 +20,6 @@ from .group import Group
 from .sort import in_order
 
 
-def _bits_in_order(work: Work, given: Operand) -> Operand:
-    """Return items which their bits put in NumPy's order: all NaNs are one, the last."""
-    if structs.kind_of(given.dtype) != "f":
-        return given
-    return work.made(
-        TransformIterator(given.items, operators.with_one_nan(given.dtype), given.dtype), given.shape
-    )
-
-
 @sharded()
 def unique_values(work: Work, x: Any, /, *, group: Any = None) -> Any:
     """Return this rank's part of the different items of an array in shards, sorted. NaNs are all different.
@@ -37,7 +27,7 @@ def unique_values(work: Work, x: Any, /, *, group: Any = None) -> Any:
     >>> arrays.unique_values(np.array([3, 1, 3, 2]))
     array([1, 2, 3])
     """
-    own = _bits_in_order(work, sets._unique_values(work, x, None))
+    own = sets._unique_values(work, x, None)
     keys, _ = in_order(work, own, None, False, None, group)
     out, counts = work.empty(own.shape, own.dtype), work.empty((3,), INT64)
     arrays = keys.items, None, out.items, None, counts.items
@@ -54,8 +44,7 @@ def unique_counts(work: Work, x: Any, /, *, group: Any = None) -> UniqueCounts:
     >>> arrays.unique_counts(np.array([3, 1, 3, 2])).counts
     array([1, 1, 2])
     """
-    values, numbers = sets._unique(work, x, None, UniqueCounts)
-    own = _bits_in_order(work, values)
+    own, numbers = sets._unique(work, x, None, UniqueCounts)
     keys, moved = in_order(work, own, numbers.items, False, None, group)
     out, sums, counts = (
         work.empty(own.shape, own.dtype),
@@ -101,7 +90,7 @@ def _quantile(
     total = int(np.sum(sizes))
     if not total:
         raise on_all(ValueError("x: no shard has items"))
-    keys, _ = in_order(work, _bits_in_order(work, x), None, False, None, group)
+    keys, _ = in_order(work, x, None, False, None, group)
     places, parts = quantiles.places_of(wanted, total, method)
     picked = _at(work, keys, places, sizes, group)
     return quantiles.between(work, picked, parts, wanted, exact, mean).own

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._functions import operators
+from .._functions import operators, rows
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._ir.iterator import over
@@ -228,21 +228,23 @@ def in_order(
 ) -> Any:
     """Return the sorted keys of this rank and, if there are places, those of its keys.
 
+    Without a comparison they are in NumPy's order, in which all NaNs are one.
     `to` is where the keys go, if that is known.
     """
     out = work.empty(given.shape, given.dtype) if to is None else Operand(None, to, given.shape)
     moved = None if places is None else work.empty(given.shape, INT64)
     beside = None if moved is None else moved.items
     keys = work.temporary(given.size, given.dtype) if out.parts else out.items
+    items = work.kept(rows.ordered(given.items, less), given.size)
     if less is None and structs.kind_of(given.dtype) not in "cV":
         order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
-        made: Any = radix_sort(given.items, keys, places, beside, order, group=found)
-        made.run(given.items, keys, places, beside, given.size, stream=work.stream)
+        made: Any = radix_sort(items, keys, places, beside, order, group=found)
+        made.run(items, keys, places, beside, given.size, stream=work.stream)
     else:
         op = operators.less_of(given.dtype) if less is None else less
         op = operators.swapped(op) if descending else op
-        made = merge_sort(given.items, places, keys, beside, op, group=found)
-        made.run(given.items, places, keys, beside, given.size, stream=work.stream)
+        made = merge_sort(items, places, keys, beside, op, group=found)
+        made.run(items, places, keys, beside, given.size, stream=work.stream)
     if out.parts:
         work.copy(keys, out.items, given.size)
     return out, moved

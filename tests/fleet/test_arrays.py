@@ -121,6 +121,8 @@ def test_different_items_and_quantiles(on_ranks, whole):
         )
         np.testing.assert_array_equal(np.concatenate(values), expected.values)
         np.testing.assert_array_equal(np.concatenate(counts), expected.counts)
+    order = np.concatenate(on_ranks(lambda x, group: arrays.argsort(x, group=group), gaps))
+    np.testing.assert_array_equal(order, np.argsort(gaps, kind="stable"))
     q = [[0, 0.1], [0.5, 1]]
     for given, methods in ((whole, ["linear"]), (gaps, ["linear", "nearest"])):
         for method in methods:
