@@ -38,7 +38,7 @@ _UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _FEW_BATCH = 128  # segments of a warp, if they have a few items: each lane has 4, as the kernel says
 _FEW_SHARE = 128  # segments of a warp from which on that is done
-_FEW_ITEMS = 2  # of these segments, on average: of more, one may be so long that its lane takes too long
+_FEW_ITEMS = 8  # of these segments, on average
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
@@ -130,8 +130,8 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     chunks = segments + aligned(facts.segment_size * most)
     partials = chunks + aligned(4 * _MOST_CHUNKS)
     storage = (segments, chunks, partials, most, _MOST_CHUNKS)
-    is_few = 0 < mean <= _FEW_ITEMS and share >= _FEW_SHARE
-    if is_few and facts.has_few and largest == 0:
+    is_few = 0 < mean <= _FEW_ITEMS and mean * facts.item_size * _FEW_BATCH <= facts.batch_bytes
+    if is_few and share >= _FEW_SHARE and facts.has_few and largest == 0:
         grid = ceil_div(n, warps * _FEW_BATCH)
         emit(_FEW, (n, largest, 0, grid, facts.staged_bytes) + storage + (facts.chunk_blocks,))
     elif items // n <= chunk:

@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 _NO_OUTPUTS = "using start_offsets_out_t = cupar::no_offsets;"
 
-_BATCH = 32  # segments of a warp at most, unless they are rows
+_BATCH = 32  # segments of a warp at most, unless they are rows, or have a few items
+_DENSE_BATCH = 1024
+_DENSE_ITEMS = 8  # of segments on average: up to so many, they are few
 _LONG_BATCH = 4  # where most are for blocks
 _UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _FEW = 8  # segments for each multiprocessor: up to this number, blocks take those of more than two tiles
+_LONGER = 4  # times the mean, with offsets: blocks take what is longer
+_LEAST_LONG = 12  # tiles: but only if it is longer than that
 _SPARE = 64  # segments in the queue, beside those that fit into the input
 _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if the number of items is unknown
 _UNKNOWN_CHUNKS = 1 << 18
@@ -52,8 +56,8 @@ _LEAST_BLOCK_ROW = 1024  # items of a row from which on a block has one
 _LEAST_SINGLES = 2048  # of rows that are staged where items are read one by one
 
 _BLOCK_THREADS = (64, 128, 256, 512)  # of blocks that have a row each
-_NAMES = ("short", "any", "staged", *(f"rows, {threads} threads" for threads in _BLOCK_THREADS))
-_SHORT, _ANY, _STAGED, _ROWS = range(4)
+_NAMES = ("short", "any", "dense", "staged", *(f"rows, {threads} threads" for threads in _BLOCK_THREADS))
+_SHORT, _ANY, _DENSE, _STAGED, _ROWS = range(5)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
@@ -78,9 +82,9 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
     n, long_items = i64("n"), i64("long_items")
 
-    def scan(queue: tuple[Storage | Number, ...]) -> Launch:
+    def scan(queue: tuple[Storage | Number, ...], which: str = "") -> Launch:
         parameters = (*_ARRAYS, *offsets, n, i32("batch"), long_items, queue, _OP, _INIT)
-        return Launch("cupar_segmented_scan", "grid", "threads", parameters)
+        return Launch(f"cupar_segmented_scan{which}", "grid", "threads", parameters)
 
     names = ("n", "largest", "batch", "long_items", "grid")
     init = Launch(
@@ -92,12 +96,13 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     parameters = (*_ARRAYS, *offsets, n, long_items, _QUEUE, _OP, _INIT)
     chunks = Launch("cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", parameters, "chunk_shared")
     parts = "segments", "segment_of", "of_chunks", "clear_words", "clear_grid"
+    queued = (*names, *parts, "most_segments", "most_chunks", "chunk_grid")
     shapes = {
         "short": Shape(names, (scan(_NO_QUEUE),)),
-        "any": Shape(
-            (*names, *parts, "most_segments", "most_chunks", "chunk_grid"), (init, scan(_QUEUE), chunks)
-        ),
+        "any": Shape(queued, (init, scan(_QUEUE), chunks)),
     }
+    if given:
+        shapes["dense"] = Shape(queued, (init, scan(_QUEUE, "_dense"), chunks))
     if _row_vectors(spec):
         shapes |= _BLOCK_ROWS
     return {**shapes, "staged": _STAGED_ROWS} if _staged(spec) is not None else shapes
@@ -170,6 +175,7 @@ class _Facts(NamedTuple):
     segment_size: int
     known_size: int
     is_rows: int
+    dense_items: int  # of a segment that is not long, if most have a few
     staged_tile: int
     staged_known: int
     staged_blocks: int  # that run at once; 0: rows are not staged
@@ -191,6 +197,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         segment_size=given["segment_size"],
         known_size=given["known_size"],
         is_rows=given["is_rows"],
+        dense_items=given["dense_items"],
         staged_tile=given["staged_tile"],
         staged_known=given["staged_known"],
         staged_blocks=given["sms"]
@@ -213,19 +220,30 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
                 emit(_ROWS + i, (n, largest))
                 return 0
     mean = items // n if items else largest
-    long_items = 2 * facts.tile if n <= facts.sms * _FEW else facts.long_items
+    long_items = facts.long_items
+    if n <= facts.sms * _FEW:
+        long_items = 2 * facts.tile
+    elif not facts.is_rows and items:
+        # Or the last warps would scan the longest alone.
+        long_items = min(long_items, max(_LONGER * mean, _LEAST_LONG * facts.tile))
     if facts.staged_blocks and facts.row_items == 0:
         long_items = min(long_items, _LEAST_SINGLES - 1)
     batch = max(facts.span // mean, 1) if mean else _UNKNOWN_BATCH
     if mean > long_items:
         batch = _LONG_BATCH
-    batch = min(batch, max(n // (facts.sms * _WARPS), 1))
+    most = max(n // (facts.sms * _WARPS), 1)
+    batch = min(batch, most)
+    shape = _ANY
     if not facts.is_rows:
-        batch = min(batch, _BATCH)
+        if facts.chunk_blocks and 0 < mean <= _DENSE_ITEMS and most > _BATCH:
+            shape, long_items, batch = _DENSE, facts.dense_items, min(batch, _DENSE_BATCH)
+        else:
+            batch = min(batch, _BATCH)
     elif facts.vector < batch and largest <= long_items:
         batch -= batch % facts.vector  # so that all begin where vectors do, if the first one does
     grid = ceil_div(n, facts.warps * batch)
-    if facts.chunk_blocks == 0 or 0 < largest <= long_items or 0 < items <= long_items:
+    is_short = 0 < largest <= long_items or 0 < items <= long_items
+    if facts.chunk_blocks == 0 or (is_short and shape == _ANY):
         emit(_SHORT, (n, largest, batch, long_items, grid))
         return 0
     if facts.staged_blocks and largest < _MOST_ROW:
@@ -244,7 +262,7 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     segment_of = long + aligned(facts.segment_size * segments)
     of_chunks = segment_of + aligned(4 * chunks)
     of_queue = (long, segment_of, of_chunks, words, ceil_div(words, CLEAR_THREADS), segments, chunks)
-    emit(_ANY, (n, largest, batch, long_items, grid) + of_queue + (min(facts.chunk_blocks, chunks),))
+    emit(shape, (n, largest, batch, long_items, grid) + of_queue + (min(facts.chunk_blocks, chunks),))
     return of_chunks + aligned(16 * words)
 
 
@@ -277,6 +295,7 @@ SEGMENTED_SCAN = Family(
         *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
         *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
         *("staged_threads", "staged_tile", "staged_known", "staged_shared", "row_items", "row_vectors"),
+        "dense_items",
     ),
     _NAMES,
     _shapes,

@@ -1,4 +1,7 @@
-"""Plans of segmented sorts: kernels for segments of some sizes each, and a kernel a digit for long ones."""
+"""Plans of segmented sorts: kernels for segments of some sizes each, and a kernel a digit for long ones.
+
+With offsets, a long segment is sorted by one digit, and its parts as segments are, if all are short enough.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from .family import (
     Family,
     Launch,
     Number,
+    Parameter,
     Plan,
     Properties,
     Shape,
@@ -43,11 +47,16 @@ if TYPE_CHECKING:
 
 # Kernels for groups of lanes: the number of lanes, by the most items of a segment.
 _GROUPS = {16: 4, 32: 4, 64: 8, 128: 8, 256: 16, 512: 32}
+TILE_PLACE = 24  # bytes that passes read of a tile of a long segment
+_MANY = 4  # items of a segment on average, up to which single items are copied
+_DIGITS = 256  # parts of a long segment
+_MOST_NUMBERS = 2**32  # of segments and parts of long ones
 _TEAMS = 5  # sizes, at most: of 1 to 16 warps
 _WORDS = 32  # of counters: of the lists, and behind them those of long segments
 _OF_LONG = 4 * 16
 _MOST_SHARED = 48 << 10  # bytes, static, of a block
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
+_PARTS_BLOCKS = 2  # of a multiprocessor
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
 
 _NAMES = ("short", "any", "long", *map(str, _GROUPS), *(f"teams {size}" for size in range(_TEAMS)))
@@ -71,8 +80,8 @@ class SegmentedSortProblem(NamedTuple):
 
 
 _LONG_NUMBERS = (
-    *("queue", "segment_of", "bins", "lookback", "most_segments", "most_tiles", "keys", "values"),
-    *("tiles_grid", "count_grid", "digit_grid"),
+    *("queue", "places", "bins", "lookback", "most_segments", "most_tiles", "keys", "values"),
+    *("most_parted", "parts_grid", "tiles_grid", "count_grid", "digit_grid"),
 )
 
 
@@ -154,15 +163,20 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     segments = sorted_segments(has_offsets)
     arrays = between("in", "out")
     queue = (
-        *(Storage(_OF_LONG), Storage("queue"), Storage("segment_of"), Storage("bins"), Storage("lookback")),
+        *(Storage(_OF_LONG), Storage("queue"), Storage("places"), Storage("bins"), Storage("lookback")),
         *(u32("most_segments"), u32("most_tiles")),
     )
 
-    def group(most: int, grid: str) -> Launch:
-        return Launch(f"cupar_segmented_sort_{most}", grid, "group_threads", (arrays, *segments))
+    parts = (Storage("queue"), Storage("bins"), *places["spare"])
+    no_parts = (u64(0),) * len(parts)
 
-    def teams(least: int | str, largest: int | str, block: int | str, nbytes: str) -> Launch:
-        parameters = (arrays, *segments, i32(least), i32(largest))
+    def group(most: int, grid: str, parts: Parameter = no_parts) -> Launch:
+        return Launch(f"cupar_segmented_sort_{most}", grid, "group_threads", (arrays, *segments, parts))
+
+    def teams(
+        least: int | str, largest: int | str, block: int | str, nbytes: str, parts: Parameter = no_parts
+    ) -> Launch:
+        parameters = (arrays, *segments, i32(least), i32(largest), parts)
         return Launch("cupar_segmented_sort_teams", "grid", block, parameters, nbytes)
 
     init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
@@ -172,11 +186,15 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         ),
         Launch("cupar_segmented_sort_count", "count_grid", "digit_threads", (Value("d_in_keys"), queue)),
     ]
+    digit_bytes = spec.arguments[0].value.itemsize
+    if has_offsets and digit_bytes > 1:
+        to_part = (*segments, i32("long_list"), u32("most_parted"), queue)
+        long.append(Launch("cupar_segmented_sort_parts", "parts_grid", _DIGITS, to_part))
     long += [
         Launch(
             "cupar_segmented_sort_digit", "digit_grid", "digit_threads", (between(*way), queue, i32(number))
         )
-        for number, way in enumerate(ways(spec.arguments[0].value.itemsize, False))
+        for number, way in enumerate(ways(digit_bytes, False))
     ]
     if not has_offsets:
         rows_threads = _TUNABLE.given(spec).rows_threads
@@ -189,18 +207,21 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
         shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
         return shapes
-    lists_of = Launch("cupar_segmented_sort_list", "list_grid", LIST_THREADS, segments)
-    short = (
-        *(init, lists_of, teams(0, "largest", "team_threads", "nbytes")),
-        *(group(most, f"grid {most}") for most in reversed(groups)),
+    lists_of = Launch(
+        "cupar_segmented_sort_list", "list_grid", LIST_THREADS, (arrays, *segments, i32("copies"))
     )
+
+    def sorting(parts: Parameter) -> list[Launch]:
+        of_groups = [group(most, f"grid {most}", parts) for most in reversed(groups)]
+        return [teams(0, "largest", "team_threads", "nbytes", parts), *of_groups]
+
     numbers = (
-        *("n", *LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
+        *("n", *LIST_NUMBERS, "list_grid", "copies", "largest", "grid", "nbytes"),
         *(f"grid {most}" for most in _GROUPS),
     )
     return {
-        "short": Shape(numbers, short),
-        "any": Shape((*numbers, "long_list", *_LONG_NUMBERS), (*short[:2], *long, *short[2:])),
+        "short": Shape(numbers, (init, lists_of, *sorting(no_parts))),
+        "any": Shape((*numbers, "long_list", *_LONG_NUMBERS), (init, lists_of, *long, *sorting(parts))),
     }
 
 
@@ -212,6 +233,7 @@ class _Long(NamedTuple):
     segment_size: int
     key_size: int
     value_size: int
+    parts_blocks: int
     tiles_blocks: int
     count_blocks: int  # that run at once, as of all others
     digit_blocks: int
@@ -257,6 +279,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
             segment_size=given["segment_size"],
             key_size=given["key_size"],
             value_size=given["value_size"],
+            parts_blocks=given["sms"] * _PARTS_BLOCKS,
             tiles_blocks=given["sms"] * _TILES_BLOCKS,
             count_blocks=running("count", given["digit_threads"]),
             digit_blocks=running("digit", given["digit_threads"]),
@@ -270,12 +293,14 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
         return 0
     groups, lists, least = facts.groups, facts.lists, facts.least
     if length >= least[lists]:
-        numbers, nbytes = _long(facts.long, lists, n * length, n, 4 * _WORDS)
+        numbers, nbytes = _long(facts.long, lists, n * length, n, 0, 4 * _WORDS)
         emit(_LONG, (n, length) + numbers)
         return nbytes
     if length > 0:
         return _rows(facts, n, length, emit)
-    starts = starts_of_lists(n, items, least)
+    long_segments = min(n, items // least[lists])
+    parted = long_segments if n + _DIGITS * long_segments < _MOST_NUMBERS else 0
+    starts = starts_of_lists(n + _DIGITS * parted, items, least)
     segments = aligned(4 * _WORDS)
     end = segments + aligned(4 * starts[LISTS])
     teams_used = 0  # sizes of teams that have any segments
@@ -292,13 +317,13 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
         _group_grid(starts[5] - starts[4], of_block[4], most[4]),
         _group_grid(starts[6] - starts[5], of_block[5], most[5]),
     )
-    of_teams = (ceil_div(n, LIST_ITEMS), teams_used - 1, teams, facts.team_threads * facts.team_bytes)
+    copies = 1 if items <= _MANY * n else 0
+    of_teams = (ceil_div(n, LIST_ITEMS), copies, teams_used - 1, teams, facts.team_threads * facts.team_bytes)
     short = (n, segments) + starts + of_teams + grids
-    long_segments = starts[lists + 1] - starts[lists]
     if long_segments == 0:
         emit(_SHORT, short)
         return end
-    numbers, nbytes = _long(facts.long, lists, items, long_segments, end)
+    numbers, nbytes = _long(facts.long, lists, items, long_segments, parted, end)
     emit(_ANY, short + numbers)
     return nbytes
 
@@ -310,19 +335,30 @@ def _group_grid(segments: int, of_block: int, most: int) -> int:
 
 
 @helper
-def _long(long: _Long, lists: int, items: int, segments: int, begin: int) -> tuple[tuple[int, ...], int]:
-    """Lay out the storage of long segments; return the plan's numbers and the bytes."""
+def _long(
+    long: _Long, lists: int, items: int, segments: int, parted: int, begin: int
+) -> tuple[tuple[int, ...], int]:
+    """Lay out the storage of long segments, of which so many may be parted.
+
+    Return the plan's numbers and the bytes.
+    """
     tiles = items // long.tile + segments
     bins = long.passes * 256
     spare = items if long.passes > 1 else 0
     queue = aligned(begin)
-    segment_of = queue + aligned(long.segment_size * segments)
-    of_bins = segment_of + aligned(4 * tiles)
+    places = queue + aligned(long.segment_size * segments)
+    of_bins = places + aligned(TILE_PLACE * tiles)
     lookback = of_bins + aligned(8 * bins * segments)
     keys = lookback + aligned(8 * 256 * tiles)
     values = keys + aligned(long.key_size * spare)
-    parts = (lists, queue, segment_of, of_bins, lookback, segments, tiles, keys, values)
-    grids = (min(segments, long.tiles_blocks), min(tiles, long.count_blocks), min(tiles, long.digit_blocks))
+    parts = (lists, queue, places, of_bins, lookback, segments, tiles, keys, values)
+    grids = (
+        parted,
+        min(segments, long.parts_blocks),
+        min(segments, long.tiles_blocks),
+        min(tiles, long.count_blocks),
+        min(tiles, long.digit_blocks),
+    )
     return parts + grids, values + aligned(long.value_size * spare)
 
 

@@ -30,6 +30,7 @@ from .family import (
     u64,
 )
 from .radix_sort import ways
+from .segmented_sort import TILE_PLACE
 from .segments import (
     LIST_ITEMS,
     LIST_NUMBERS,
@@ -102,7 +103,7 @@ _QUEUE_NUMBERS = ("queue", "segment_of", "most_selected", "most_segments", "most
 _CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "room", "shared", "group", "level_grid")
 _LARGE_NUMBERS = (
     *("bins", "before", "keys", "positions", "sorted_keys", "sorted_positions"),
-    *("sort_queue", "sort_segment_of", "sort_bins", "sort_lookback", "sort_tiles"),
+    *("sort_queue", "sort_places", "sort_bins", "sort_lookback", "sort_tiles"),
     *("digit_grid", "select_grid", "sort_grid", "sort_count_grid", "sort_digit_grid"),
 )
 _GROUPED_NUMBERS = ("bound", "gathered", "groups", "shift")
@@ -250,7 +251,7 @@ def _sorted(key_size: int, arrays: Parameter, values: tuple[Parameter, ...]) -> 
     """Return the launches that sort the selected items, and write them."""
     starts = (Storage("queue"), Storage(_COUNTS))
     of_sort = (
-        *(Storage(_OF_SORT), Storage("sort_queue"), Storage("sort_segment_of")),
+        *(Storage(_OF_SORT), Storage("sort_queue"), Storage("sort_places")),
         *(Storage("sort_bins"), Storage("sort_lookback"), u32("most_segments"), u32("sort_tiles")),
     )
     cut = (starts, (*starts, i64("k")), i64("most_segments"), NO_LISTS, i32(0), of_sort)
@@ -464,10 +465,10 @@ def _plan_large(
     sorted_keys = positions + aligned(8 * selected)
     sorted_positions = sorted_keys + aligned(key_size * selected)
     queue = sorted_positions + aligned(8 * selected)
-    segment_of = queue + aligned(sort.segment_size * segments)
-    bins = segment_of + aligned(4 * sort_tiles)
+    places = queue + aligned(sort.segment_size * segments)
+    bins = places + aligned(TILE_PLACE * sort_tiles)
     lookback = bins + aligned(8 * 256 * key_size * segments)
-    parts = (begin, before, keys, positions, sorted_keys, sorted_positions, queue, segment_of, bins, lookback)
+    parts = (begin, before, keys, positions, sorted_keys, sorted_positions, queue, places, bins, lookback)
     grids = (
         min(tiles, sort.digit_blocks),
         min(tiles, sort.select_blocks),

@@ -165,7 +165,7 @@ FAMILIES = {
         segmented_scan.SEGMENTED_SCAN,
         dict(
             threads=256, chunk_threads=608, items=4, tile_items=512, span=2, long_items=8192,
-            chunk_items=10240, chunk_shared=215_040, segment_size=32, known_size=8,
+            chunk_items=10240, chunk_shared=215_040, segment_size=32, known_size=8, dense_items=2044,
             staged_tile=0, staged_known=0,
         ),
     ),

@@ -56,17 +56,21 @@ def test_rows_are_staged_if_each_lane_has_one():
 
 def test_lanes_have_several_segments_of_a_few_items():
     least = 128 * 32 * SMS
-    for n, items in ((least, 2 * least + 5), (2**25 + 1, 2**26), (2**33, 2**34)):
+    for n, items in ((least, 2 * least + 5), (least, 9 * least - 1), (2**25 + 1, 2**26), (2**33, 2**34)):
         shape, _, given = numbers(SegmentsProblem(n, items, 0, 0))
         assert (shape, given["shared"]) == ("few", FACTS["staged_bytes"])
         assert (given["grid"] - 1) * WARPS * 128 < n <= given["grid"] * WARPS * 128
     for problem in (
         SegmentsProblem(least - 1, 2 * least, 0, 0),
-        SegmentsProblem(least, 3 * least, 0, 0),
+        SegmentsProblem(least, 9 * least, 0, 0),
         SegmentsProblem(least, 0, 0, 0),
     ):
         assert numbers(problem)[0] == "any"
     assert numbers(SegmentsProblem(least, 2 * least, 0, 0), planner(has_few=0))[0] == "any"
+    # As many as a warp can stage, of larger items.
+    of_16_bytes = planner(item_size=16)
+    assert numbers(SegmentsProblem(least, 3 * least - 1, 0, 0), of_16_bytes)[0] == "few"
+    assert numbers(SegmentsProblem(least, 3 * least, 0, 0), of_16_bytes)[0] == "any"
 
 
 def test_what_no_array_has_is_not_staged():

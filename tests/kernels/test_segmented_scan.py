@@ -16,7 +16,7 @@ from cupar._kernels.segments import SegmentsProblem
 SMS, WARPS, TILE, LONG, CHUNK = 132, 8, 512, 8192, 10240
 FACTS = dict(
     threads=256, chunk_threads=608, items=4, tile_items=TILE, span=2, long_items=LONG, chunk_items=CHUNK,
-    chunk_shared=215_040, segment_size=32, known_size=8,
+    chunk_shared=215_040, segment_size=32, known_size=8, dense_items=4 * TILE - 4,
 )  # fmt: skip
 NAMES = ("n", "largest", "batch", "long_items", "grid")
 PARTS = ("segments", "segment_of", "of_chunks")
@@ -44,7 +44,7 @@ BY_OFFSETS, OF_ROWS = planner(False), planner(True)
 def numbers(plan):
     clearing = "clear_words", "clear_grid"
     names = (*NAMES, *PARTS, *clearing, "most_segments", "most_chunks", "chunk_grid")
-    return dict(zip(names, plan.numbers, strict=plan.shape == "any"))
+    return dict(zip(names, plan.numbers, strict=plan.shape in ("any", "dense")))
 
 
 def rows(n, size):
@@ -60,7 +60,7 @@ def test_nothing_to_do():
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
     plans = [BY_OFFSETS(SegmentsProblem(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
-    for plan, most in zip(plans, (32, n), strict=False):
+    for plan, most in zip(plans, (1024, n), strict=False):
         given = numbers(plan)
         batch, grid = given["batch"], given["grid"]
         assert 1 <= batch <= most
@@ -68,6 +68,31 @@ def test_each_segment_is_one_warps(n, mean):
         assert grid < 2**31
         assert batch == 1 or not mean or batch * mean <= 2 * TILE
         assert batch <= max(n // (32 * SMS), 1)
+
+
+def test_warps_have_many_segments_of_a_few_items():
+    n = 33 * 32 * SMS
+    for problem in ((n, n, 0), (n, 9 * n - 1, 0), (2**25, 2**26, 0), (2**33, 2**34, 0), (n, n, 20)):
+        plan = BY_OFFSETS(SegmentsProblem(*problem, 0))
+        given = numbers(plan)
+        assert plan.shape == "dense" and 32 < given["batch"] <= 1024
+        assert (
+            given["long_items"] == 4 * TILE - 4
+        )  # as many as fit into the marks, whatever is before the first
+    for n, items, largest in ((n - 1, n, 0), (n, 9 * n, 0), (n, 0, 0), (n, n, 20)):
+        has_chunks = {} if largest == 0 else {"chunk_shared": 0}
+        assert planner(False, **has_chunks)(SegmentsProblem(n, items, largest, 0)).shape != "dense"
+    assert rows(n, 2).shape == "short"
+
+
+def test_blocks_take_what_is_much_longer_than_the_mean():
+    def longest(n, mean):
+        return numbers(BY_OFFSETS(SegmentsProblem(n, n * mean, 0, 0)))["long_items"]
+
+    n = 2**20
+    assert [longest(n, mean) // TILE for mean in (9, 100, 1536, 8192)] == [12, 12, 12, 16]
+    assert longest(n, 1600) == 6400
+    assert longest(100, 8192) == 2 * TILE
 
 
 def test_many_rows_of_a_warp_begin_with_a_vector():
@@ -118,7 +143,7 @@ def test_a_warp_queues_several_segments_where_most_are_long():
 
 
 def test_where_no_segment_is_long_there_is_one_kernel():
-    for problem in (SegmentsProblem(5000, 0, LONG, 0), SegmentsProblem(5000, LONG, 0, 0)):
+    for problem in (SegmentsProblem(5000, 0, LONG, 0), SegmentsProblem(5000, 12 * TILE, 0, 0)):
         assert BY_OFFSETS(problem)[:2] == ("short", 0)
     assert BY_OFFSETS(SegmentsProblem(5000, 0, LONG + 1, 0)).shape == "any"
     assert rows(5000, LONG)[:2] == ("short", 0)
@@ -170,7 +195,7 @@ def test_offsets_are_arguments(specified):
         assert f"is_rows = {str(not given).lower()};" in prelude
         assert f"has_outputs = {str(given == 3).lower()};" in prelude
         shapes = SEGMENTED_SCAN.shapes(spec)
-        assert [len(shape.launches) for shape in shapes.values()] == [1, 3]
+        assert [len(shape.launches) for shape in shapes.values()] == [1, 3, *([3] if given else [])]
 
 
 STAGED = {"staged_threads": 608, "staged_tile": 5888, "staged_known": 16, "staged_shared": 227_584}

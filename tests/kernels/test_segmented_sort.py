@@ -78,7 +78,7 @@ def test_the_team_of_a_row_is_the_least_that_is_large_enough(by_rows):
     for length, size in ((513, 0), (1024, 0), (1025, 1), (4096, 2), (4097, 3), (8193, 4), (16384, 4)):
         plan = planner()(SegmentedSortProblem(length, 1, length))
         (launch,) = SEGMENTED_SORT.shapes(by_rows)[plan.shape].launches
-        assert [each.name for each in launch.parameters[-2:]] == [size, size]
+        assert [each.name for each in launch.parameters[-3:-1]] == [size, size]
         assert launch.block >= 32 << size
         assert plan.numbers[-1] == 132 * launch.block  # bytes of shared memory
 
@@ -90,7 +90,8 @@ def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specifi
         names, _, numbers = launches(spec, plan)
         assert names[-6:] == ["teams", "256", "128", "64", "32", "16"]
         assert "has_512 = false" in SEGMENTED_SORT.traits(spec)
-        assert numbers["list 5"] == sum(min(10**6, 10**7 // least) for least in (1, 17, 33, 65, 129))
+        n = 10**6 + 256 * (10**7 // 8193)  # with parts of long ones
+        assert numbers["list 5"] == sum(min(n, 10**7 // least) for least in (1, 17, 33, 65, 129))
         by_rows = specified(cupar.segmented_sort, keys, keys, values, values, None, None, UP)
         rows = planner(team_items=16, team_bytes=136)(SegmentedSortProblem(512 * 9, 9, 512))
         assert rows.shape == "teams 0" in SEGMENTED_SORT.shapes(by_rows)
@@ -109,6 +110,7 @@ def test_where_less_shared_memory_is_there_teams_are_smaller():
 
 
 DIGITS = ["tiles", "count", *["digit"] * 4]
+PARTED = ["tiles", "count", "parts", *["digit"] * 4]
 
 
 def test_long_rows_go_digit_by_digit(by_rows):
@@ -129,11 +131,14 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     plan = planner()(SegmentedSortProblem(items, n, 0))
     names, grids, numbers = launches(by_offsets, plan)
     groups = ["teams", "512", "256", "128", "64", "32", "16"]
-    assert names == ["init", "list", *(DIGITS if items > 16384 else []), *groups]
+    assert names == ["init", "list", *(PARTED if items > 16384 else []), *groups]
     assert all(1 <= grid < 2**31 for grid in grids if grid is not None)
     firsts = [numbers[f"list {i}"] for i in range(13)]
     rooms = [b - a for a, b in pairwise(firsts)]
-    assert rooms == [min(n, items // least) for least in (1, *(top + 1 for top in TOPS))]
+    # A long segment may have 256 parts, which are listed with segments, and have numbers behind theirs.
+    long = min(n, items // 16385)
+    parted = long if n + 256 * long < 2**32 else 0
+    assert rooms == [min(n + 256 * parted, items // least) for least in (1, *(top + 1 for top in TOPS))]
     of_lists = 4 * firsts[-1]
     end = numbers["queue"] if items > 16384 else plan.nbytes
     assert numbers["segments"] == 256
@@ -142,11 +147,10 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     assert numbers["largest"] == max((i for i in range(5) if rooms[6 + i]), default=-1)
     assert grids[names.index("list")] == -(-n // 1024)
     if items > 16384:
-        long = items // 16385 if items // 16385 < n else n
-        assert numbers["most_segments"] == long
+        assert (numbers["most_segments"], numbers["most_parted"]) == (long, parted)
         assert numbers["most_tiles"] >= items // TILE + 1
-        parts = [numbers[name] for name in ("queue", "segment_of", "bins", "lookback", "keys", "values")]
-        sizes = [32 * long, 4 * numbers["most_tiles"], 8192 * long, 2048 * numbers["most_tiles"], 4 * items]
+        parts = [numbers[name] for name in ("queue", "places", "bins", "lookback", "keys", "values")]
+        sizes = [32 * long, 24 * numbers["most_tiles"], 8192 * long, 2048 * numbers["most_tiles"], 4 * items]
         assert all(b - a >= size for (a, b), size in zip(pairwise(parts), sizes, strict=True))
 
 

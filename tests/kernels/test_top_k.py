@@ -116,7 +116,7 @@ def test_levels_are_as_many_as_one_block_needs_at_last(length, k, by_rows):
 
 LARGE = (
     *("queue", "segment_of", "bins", "before", "keys", "positions", "sorted_keys", "sorted_positions"),
-    *("sort_queue", "sort_segment_of", "sort_bins", "sort_lookback"),
+    *("sort_queue", "sort_places", "sort_bins", "sort_lookback"),
 )
 
 
@@ -134,7 +134,7 @@ def test_a_large_k_is_found_by_digits(length, k, by_rows):
     assert most >= n * -(-length // TILE) and sort_tiles >= n * -(-k // SORT_TILE)
     selected = n * k
     sizes = [72 * n, 4 * most, 8 * 2048 * n, 16 * most, *[4 * selected, 8 * selected] * 2]
-    sizes += [32 * n, 4 * sort_tiles, 8 * 256 * 4 * n, 8 * 256 * sort_tiles]
+    sizes += [32 * n, 24 * sort_tiles, 8 * 256 * 4 * n, 8 * 256 * sort_tiles]
     parts = [numbers[name] for name in LARGE] + [plan.nbytes]
     assert all(b - a >= size for (a, b), size in zip(pairwise(parts), sizes, strict=True))
 

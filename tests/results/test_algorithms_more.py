@@ -758,15 +758,16 @@ def test_segmented_sort_of_short_segments_and_a_long_one(order, rng):
     sizes[777] = 2 ** (17 if IS_CPU else 21) + 5
     ends = np.cumsum(sizes)
     starts, n = ends - sizes, int(ends[-1])
-    host = rng.integers(-1000, 1000, n, "i4")
-    d_out, d_where = cp.zeros(n, "i4"), cp.zeros(n, "i8")
     sort = segmented_sort("i4", "i4", "i8", "i8", "i8", "i8", order)
     d_starts, d_ends = cp.asarray(starts), cp.asarray(ends)
-    sort.run(cp.asarray(host), d_out, cp.arange(n), d_where, n, len(ends), d_starts, d_ends)
-    keys = host if order is SortOrder.ASCENDING else -host
-    expected = np.lexsort((keys, np.repeat(np.arange(len(sizes)), sizes)))
-    np.testing.assert_array_equal(d_where.get(), expected)
-    np.testing.assert_array_equal(d_out.get(), host[expected])
+    for most in (1000, *([] if IS_CPU else [2**31 - 1])):  # more than parts may have, have one digit; few
+        host = rng.integers(-most, most, n, "i4")
+        d_out, d_where = cp.zeros(n, "i4"), cp.zeros(n, "i8")
+        sort.run(cp.asarray(host), d_out, cp.arange(n), d_where, n, len(ends), d_starts, d_ends)
+        keys = host if order is SortOrder.ASCENDING else -host
+        expected = np.lexsort((keys, np.repeat(np.arange(len(sizes)), sizes)))
+        np.testing.assert_array_equal(d_where.get(), expected)
+        np.testing.assert_array_equal(d_out.get(), host[expected])
 
 
 @needs_gpu

@@ -143,6 +143,28 @@ def test_rows_of_tuples(is_inclusive, begin, rng):
         assert np.array_equal(found, expected[:, 1:] if is_inclusive else expected[:, :-1]), size
 
 
+@pytest.mark.parametrize("is_inclusive", [True, False])
+def test_many_segments_of_a_few_items(is_inclusive, rng):
+    n = 3000 if IS_CPU else 150_000
+    lengths = rng.integers(0, 5, n)
+    lengths[[5, n // 3, n // 2, n - 1]] = 50, 900, 3000, 70_001
+    h_init = np.array([7], "i4")
+    factory = cupar.inclusive_segmented_scan if is_inclusive else cupar.exclusive_segmented_scan
+    for gaps, shift in ((0, 0), (0, 3), (1, 1)):
+        end = np.cumsum(lengths + gaps * (rng.random(n) < 0.001))
+        start, size = end - lengths, int(end[-1])
+        host, before = items(rng, size, "i4"), items(rng, size, "i4")
+        d_in, d_out = (cp.zeros(size + 3, "i4")[shift : size + shift] for _ in range(2))
+        d_in[:], d_out[:] = cp.asarray(host), cp.asarray(before)
+        offsets = cp.asarray(start), cp.asarray(end)
+        scan = factory(d_in, d_out, *offsets, OpKind.PLUS, h_init)
+        scan.run(d_in, d_out, n, *offsets, h_init)
+        sums = np.append(np.zeros(1, "i4"), np.cumsum(host, dtype="i4"))
+        at = np.repeat(start - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        before[at] = sums[at + is_inclusive] - sums[np.repeat(start, lengths)] + h_init
+        np.testing.assert_array_equal(d_out.get(), before)
+
+
 def test_other_offsets_in_the_output(rng):
     start, end, n = layout(rng, np.array(LENGTHS), 0)
     order = rng.permutation(len(start))

@@ -25,13 +25,19 @@ struct lists {
   }
 };
 
-constexpr int list_threads = 256;
+constexpr int list_threads = 256, list_rounds = 4;
+
+// A thread's segments, while lists are written; a length of 0 tells that there is none, or that it is done.
+struct listed_segments {
+  i64 begin[list_rounds], length[list_rounds];
+};
 
 // Writes the lists: of each segment that is not empty, `list_of` its length. A block has 1,024 segments.
-template <class Starts, class Ends, class ListOf>
+// Before, `take` may do what there is to do for some of a thread's segments.
+template <class Starts, class Ends, class ListOf, class Take>
 __device__ __forceinline__ void write_lists(const Starts& starts, const Ends& ends, i64 num_segments,
-                                            const lists& to, ListOf list_of) {
-  constexpr int rounds = 4;
+                                            const lists& to, ListOf list_of, Take take) {
+  constexpr int rounds = list_rounds;
   __shared__ u32 counts[most_lists], firsts[most_lists];
   const int thread = threadIdx.x, lane = thread % 32;
   if (thread < most_lists) {
@@ -39,18 +45,22 @@ __device__ __forceinline__ void write_lists(const Starts& starts, const Ends& en
   }
   __syncthreads();
   join_stream();
+  listed_segments given;
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    const i64 segment = (i64{blockIdx.x} * rounds + i) * blockDim.x + thread;
+    given.begin[i] = given.length[i] = 0;
+    if (segment < num_segments) {
+      given.begin[i]  = static_cast<i64>(starts[segment]);
+      given.length[i] = static_cast<i64>(ends[segment]) - given.begin[i];
+    }
+  }
+  take(given);
   int own[rounds];
   u32 at[rounds];
 #pragma unroll
   for (int i = 0; i < rounds; ++i) {
-    const i64 segment = (i64{blockIdx.x} * rounds + i) * blockDim.x + thread;
-    own[i]            = -1;
-    if (segment < num_segments) {
-      const i64 length = static_cast<i64>(ends[segment]) - static_cast<i64>(starts[segment]);
-      if (length > 0) {
-        own[i] = list_of(length);
-      }
-    }
+    own[i] = given.length[i] > 0 ? list_of(given.length[i]) : -1;
     // One atomic for the lanes of a list.
     const unsigned like = __match_any_sync(~0u, own[i]);
     const int leader    = __ffs(like) - 1;
@@ -74,6 +84,12 @@ __device__ __forceinline__ void write_lists(const Starts& starts, const Ends& en
       }
     }
   }
+}
+
+template <class Starts, class Ends, class ListOf>
+__device__ __forceinline__ void write_lists(const Starts& starts, const Ends& ends, i64 num_segments,
+                                            const lists& to, ListOf list_of) {
+  write_lists(starts, ends, num_segments, to, list_of, [](listed_segments&) {});
 }
 
 // Barrier of a team of `threads` threads; `team` is its number in the block. Barrier 0 is the block's.

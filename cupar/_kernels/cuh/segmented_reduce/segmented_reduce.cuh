@@ -677,9 +677,24 @@ struct segmented_reduce_kernels {
     return sum;
   }
 
+  // Combines a segment in shared memory: each lane has every 32nd item.
+  static __device__ __forceinline__ void combine_in_warp(const d_in_v* from, int length, d_out_t out,
+                                                         i64 index, const op_t& op, accum_t init) {
+    const int lane = threadIdx.x % 32;
+    partial sum;
+    for (int i = lane; i < length; i += 32) {
+      sum.add(static_cast<accum_t>(from[i]), op);
+    }
+    __syncwarp();
+    combine_lanes(sum, 32, op);
+    if (lane == 0) {
+      finish(out, index, sum, op, init);
+    }
+  }
+
   // Segments of a few items, where a lane has several: all offsets of a warp are on their way at once, and so
   // is what it spans. If that is too much, or segments do not lie beside each other, each 32 are taken by
-  // themselves; and where that does not help, lanes combine items in memory, and a warp the longer segments.
+  // themselves; and where that does not help, lanes combine items in memory. A warp has the longer segments.
   struct cupar_segmented_reduce_few : kernel<threads, resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
                                                end_offsets_in_t ends, i64 num_segments, queue q, op_t op,
@@ -722,18 +737,40 @@ struct segmented_reduce_kernels {
           begin[k]  = static_cast<int>(its[k].begin - low);
           length[k] = static_cast<int>(its[k].length);
         }
+        constexpr int most = 16;  // items of a lane
         if (__all_sync(~0u, is_inside)) {
           const d_in_v* const stage = copy_span(in, low, high);
+          bool is_short             = true;
 #pragma unroll
           for (int k = 0; k < few_segments; ++k) {
-            const partial sum = combine_items(stage + begin[k], length[k], op);
-            if (32 * k + lane < count) {
-              finish(out, first + 32 * k + lane, sum, op, init);
+            is_short &= length[k] <= most;
+          }
+          if (__all_sync(~0u, is_short)) {
+#pragma unroll
+            for (int k = 0; k < few_segments; ++k) {
+              const partial sum = combine_items(stage + begin[k], length[k], op);
+              if (32 * k + lane < count) {
+                finish(out, first + 32 * k + lane, sum, op, init);
+              }
+            }
+            return;
+          }
+#pragma unroll 1
+          for (int k = 0; k < few_segments && 32 * k < count; ++k) {
+            const segment own = segment_of(k);
+            const auto at = static_cast<int>(own.begin - low), own_length = static_cast<int>(own.length);
+            if (32 * k + lane < count && own_length <= most) {
+              finish(out, first + 32 * k + lane, combine_items(stage + at, own_length, op), op, init);
+            }
+            __syncwarp();
+            for (unsigned more = __ballot_sync(~0u, own_length > most); more != 0; more &= more - 1) {
+              const int from = __ffs(more) - 1;
+              combine_in_warp(stage + shuffle(at, from), shuffle(own_length, from), out,
+                              first + 32 * k + from, op, init);
             }
           }
           return;
         }
-        constexpr i64 most = 16;  // items of a lane
 #pragma unroll 1
         for (int k = 0; k < few_segments && 32 * k < count; ++k) {
           const segment own = segment_of(k);

@@ -3,7 +3,7 @@
 // one another always, and need no offsets.
 //
 // Long segments are cut into chunks, which go into a queue for a kernel that follows; see
-// `chunks.cuh`.
+// `chunks.cuh`. Segments of a few items have another kernel; see `dense.cuh`.
 //
 // Rows of tuples of arrays are for blocks, if their registers hold one; see `block_rows.cuh`. Longer ones are
 // one scan of all items, staged in shared memory; see `staged_tiles.cuh`.
@@ -23,7 +23,7 @@
 #include "common/offsets.cuh"
 #include "scan/staged_tiles.cuh"
 #include "segmented_scan/block_rows.cuh"
-#include "segmented_scan/chunks.cuh"
+#include "segmented_scan/dense.cuh"
 
 namespace cupar {
 // Where nothing is staged.
@@ -37,7 +37,7 @@ struct no_block_rows {
 };
 
 template <class Traits>
-struct segmented_scan_kernels : scan_of_chunks<Traits> {
+struct segmented_scan_kernels : scan_of_dense<Traits> {
   using start_offsets_in_t               = typename Traits::start_offsets_in_t;
   using end_offsets_in_t                 = typename Traits::end_offsets_in_t;
   using start_offsets_out_t              = typename Traits::start_offsets_out_t;
@@ -48,7 +48,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
   static constexpr int policy_span       = Traits::policy_span;
   static constexpr int policy_long_tiles = Traits::policy_long_tiles;
 
-  using base = scan_of_chunks<Traits>;
+  using base = scan_of_dense<Traits>;
   using base::chunk_items;
   using base::chunk_resident;
   using base::chunk_shared;
@@ -66,9 +66,11 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
   using typename base::d_in_t;
   using typename base::d_out_t;
   using typename base::d_out_v;
+  using typename base::head_marks;
   using typename base::init_t;
   using typename base::known;
   using typename base::long_segment;
+  using typename base::marked;
   using typename base::op_t;
   using typename base::queue;
   using typename base::queue_heads;
@@ -375,6 +377,60 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
+  // Segments of a few items.
+  struct cupar_segmented_scan_dense : kernel<threads, (is_small ? 3 : 1)> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
+                                               end_offsets_in_t ends, start_offsets_out_t outputs,
+                                               i64 num_segments, int batch, i64 long_items, queue q, op_t op,
+                                               init_t given_init) {
+      __shared__ head_marks of_warps[warps];
+      join_stream();
+      const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+      const i64 index = (i64{blockIdx.x} * warps + warp) * batch;
+      if (index >= num_segments) {
+        return;
+      }
+      const i64 there   = num_segments - index;
+      const int count   = there < batch ? static_cast<int>(there) : batch;
+      head_marks& marks = of_warps[warp];
+      const auto init   = initial<value_t>(given_init);
+      unsigned pending  = 0;  // of the last 32 segments, those for the warp
+      for (int done = 0; done < count || pending != 0;) {
+        marked now{0, 0, 0};
+        if (pending != 0) {
+          const share its = segment_at(starts, ends, outputs, index + done - 33 + __ffs(pending));
+          pending &= pending - 1;
+          now = {its.begin, its.to, static_cast<int>(its.length)};
+          marks.clear();
+          if (lane == 0) {
+            marks.at[span_of(in + now.begin, out + now.to, 0).low] = 1;
+          }
+          __syncwarp();
+        } else {
+          int taken = base::take(now, marks, in, out, starts, ends, outputs, index + done, count - done);
+          if (taken == 0) {
+            taken = 32;
+            share its{0, 0, 0, 0, false};
+            if (done + lane < count) {
+              its = segment_at(starts, ends, outputs, index + done + lane);
+            }
+            const long_segment of = in_chunks(in, out, its, long_items);
+            base::enqueue(q, of);
+            if (its.length <= base::lane_most) {
+              base::scan_alone(in + its.begin, out + its.to, static_cast<int>(its.length), init, op);
+            }
+            pending = __ballot_sync(~0u, its.length > base::lane_most && of.chunks == 0);
+            now     = {0, 0, 0};
+          }
+          done += taken;
+        }
+        if (now.length > 0) {
+          base::scan_marked(in, out, now, marks, init, op);
+        }
+      }
+    }
+  };
+
   // Scans long segments, chunk by chunk.
   struct cupar_segmented_scan_chunks : kernel<chunk_threads, chunk_resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
@@ -435,10 +491,10 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
-  static constexpr auto properties =
-      properties_of(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
-                    static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
-                    staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0,
-                    staged_rows::known_size, staged_rows::shared, block_rows::items, block_rows::vectors);
+  static constexpr auto properties = properties_of(
+      threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
+      static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
+      staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0, staged_rows::known_size,
+      staged_rows::shared, block_rows::items, block_rows::vectors, base::marked_items - items);
 };
 }  // namespace cupar

@@ -17,7 +17,7 @@
 
 namespace cupar {
 template <class Key, class Value, bool is_descending, class Starts, class Ends, int digit_threads,
-          int digit_items>
+          int digit_items, bool may_part = false>
 struct long_sort : sort_words<Key, Value, is_descending> {
   using base = sort_words<Key, Value, is_descending>;
   using base::has_values;
@@ -28,6 +28,9 @@ struct long_sort : sort_words<Key, Value, is_descending> {
 
   static constexpr int radix_bits = 8, digits = 1 << radix_bits, passes = sizeof(bits) * 8 / radix_bits;
 
+  // Whether segments may be sorted by one digit alone, into parts that others sort.
+  static constexpr bool has_parts = may_part && passes > 1;
+
   static constexpr bool stages_values = has_values && sizeof(value) <= 16;
   static constexpr int tile_items     = digit_threads * digit_items;
   static constexpr u32 no_segment     = ~0u;
@@ -35,16 +38,25 @@ struct long_sort : sort_words<Key, Value, is_descending> {
   struct long_segment {
     i64 begin, length;
     u32 first_tile, tiles;
-    u32 left;  // tiles whose digits are not counted yet
-    u32 unused;
+    u32 left;   // tiles whose digits are not counted yet
+    u32 parts;  // if the first pass alone sorts it, by which digit, from 1 on
   };
 
+  // What a pass needs of a tile, in one load's time.
+  struct tile_place {
+    i64 begin;
+    u32 segment, first_tile;  // first_tile: the segment's
+    u32 count;
+    u32 parts;  // as the segment has it
+  };
+  static_assert(sizeof(tile_place) == 24);  // as plans have it
+
   struct queue {
-    u32* counts;  // of all tiles; then for each pass, of those that were begun
+    u32* counts;  // of all tiles; then for each pass, of those that were begun; then of those in all passes
     long_segment* segments;
-    u32* segment_of;  // each tile
-    u64* bins;        // for each segment, pass and digit: how many there are, and later what is before them
-    u64* lookback;    // for each tile and digit
+    tile_place* places;  // of tiles
+    u64* bins;      // for each segment, pass and digit: how many there are, and later what is before them
+    u64* lookback;  // for each tile and digit
     u32 most_segments, most_tiles;
   };
 
@@ -146,7 +158,9 @@ struct long_sort : sort_words<Key, Value, is_descending> {
           to.segments[at] = {begin, length, first, tiles, tiles, 0};
         }
         for (u64 tile = first + threadIdx.x; tile < end && tile < to.most_tiles; tile += blockDim.x) {
-          to.segment_of[tile] = is_one ? static_cast<u32>(at) : no_segment;
+          const i64 before = static_cast<i64>(tile - first) * tile_items, left = length - before;
+          const auto items = static_cast<u32>(left < tile_items ? left : tile_items);
+          to.places[tile]  = {begin + before, is_one ? static_cast<u32>(at) : no_segment, first, items, 0};
         }
         for (int i = threadIdx.x; i < passes * digits; i += blockDim.x) {
           to.bins[at * (passes * digits) + i] = 0;
@@ -175,7 +189,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
       }
       __syncthreads();
       while (tile < end) {
-        const u32 segment = q.segment_of[tile];
+        const u32 segment = q.places[tile].segment;
         if (segment == no_segment) {
           ++tile;
           continue;
@@ -228,7 +242,10 @@ struct long_sort : sort_words<Key, Value, is_descending> {
       __shared__ u32 shared_tile;
       const int thread = threadIdx.x, place = thread / 32 * 32 * digit_items + thread % 32;
       join_stream();
-      const u32 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
+      u32 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
+      if (has_parts && pass > 0 && q.counts[1 + passes] == 0) {
+        total = 0;
+      }
       while (true) {
         if (thread == 0) {
           shared_tile = atomicAdd(q.counts + 1 + pass, 1u);
@@ -238,15 +255,21 @@ struct long_sort : sort_words<Key, Value, is_descending> {
         if (tile >= total) {
           break;
         }
-        const u32 segment = q.segment_of[tile];
-        if (segment == no_segment) {
+        const tile_place its = q.places[tile];
+        if (its.segment == no_segment) {
           __syncthreads();
           continue;
         }
-        const long_segment its = q.segments[segment];
-        const i64 before = i64{tile - its.first_tile} * tile_items, begin = its.begin + before;
-        const int count =
-            its.length - before < tile_items ? static_cast<int>(its.length - before) : tile_items;
+        int which = pass;
+        if constexpr (has_parts) {
+          which = its.parts > 0 ? static_cast<int>(its.parts) - 1 : pass;
+          if (its.parts > 0 && pass > 0) {
+            __syncthreads();
+            continue;
+          }
+        }
+        const i64 begin = its.begin;
+        const int count = static_cast<int>(its.count);
         bits keys[digit_items];
 #pragma unroll
         for (int i = 0; i < digit_items; ++i) {
@@ -257,17 +280,18 @@ struct long_sort : sort_words<Key, Value, is_descending> {
         const bool is_first = tile == its.first_tile;
         int ranks[digit_items], smaller[rank_digits::BINS_PER_THREAD], own = 0;
         rank_digits(stage.rank)
-            .RankKeys(keys, ranks, digit_extractor{pass}, smaller,
+            .RankKeys(keys, ranks, digit_extractor{which}, smaller,
                       publish{q.lookback + u64{tile} * digits, is_first ? tag | is_total : tag, own});
         if (thread < digits) {
-          u64 earlier = 0;
+          const u64 smaller_digits = q.bins[(u64{its.segment} * passes + which) * digits + thread];
+          u64 earlier              = 0;
           if (!is_first) {
             earlier = look_back(q.lookback, tile, its.first_tile, pass);
             *static_cast<volatile u64*>(q.lookback + u64{tile} * digits + thread) =
                 tag | is_total | (earlier + static_cast<u64>(own));
           }
-          offsets[thread] = q.bins[(u64{segment} * passes + pass) * digits + thread] + earlier +
-                            static_cast<u64>(its.begin) - static_cast<u64>(smaller[0]);
+          const i64 from  = begin - i64{tile - its.first_tile} * tile_items;  // where the segment begins
+          offsets[thread] = smaller_digits + earlier + static_cast<u64>(from) - static_cast<u64>(smaller[0]);
         }
         __syncthreads();
 #pragma unroll
@@ -278,7 +302,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
 #pragma unroll
           for (int i = 0; i < digit_items; ++i) {
             if (place + i * 32 < count) {
-              given.values_out[offsets[digit_of(keys[i], pass)] + ranks[i]] =
+              given.values_out[offsets[digit_of(keys[i], which)] + ranks[i]] =
                   given.values_in[begin + place + i * 32];
             }
           }
@@ -290,7 +314,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
           const int at = i * digit_threads + thread;
           if (at < count) {
             const bits sorted                      = stage.keys[at];
-            found[i]                               = digit_of(sorted, pass);
+            found[i]                               = digit_of(sorted, which);
             given.keys_out[offsets[found[i]] + at] = order::Out(sorted);
           }
         }

@@ -6,7 +6,8 @@
 //   successive positions in it, so that most of its steps are within lanes. The words to begin with may be in
 //   any order: that they are loaded side by side costs nothing.
 // - Others are sorted by a team of warps, in shared memory.
-// - Long ones are cut into tiles, for many blocks, and sorted digit by digit.
+// - Long ones are cut into tiles, for many blocks, and sorted digit by digit; or by one digit, if what has
+//   the same one is short enough to be sorted as a segment is.
 //
 // With offsets, a kernel before these writes a list of segments for each size; they are never read back.
 // Segments do not overlap, so no list is longer than the items divided by the least length in it.
@@ -40,7 +41,7 @@ template <class Traits>
 struct segmented_sort_kernels
     : long_sort<typename Traits::d_in_keys_v, typename Traits::d_in_values_v, Traits::is_descending,
                 typename Traits::start_offsets_in_t, typename Traits::end_offsets_in_t, Traits::digit_threads,
-                Traits::digit_items> {
+                Traits::digit_items, !cuda::std::is_same_v<typename Traits::start_offsets_in_t, row_starts>> {
   using start_offsets_in_t           = typename Traits::start_offsets_in_t;
   using end_offsets_in_t             = typename Traits::end_offsets_in_t;
   static constexpr bool has_512      = Traits::has_512;
@@ -50,9 +51,12 @@ struct segmented_sort_kernels
   static constexpr int digit_threads = Traits::digit_threads;
   static constexpr int rows_threads  = Traits::rows_threads;
 
-  using base = long_sort<typename Traits::d_in_keys_v, typename Traits::d_in_values_v, Traits::is_descending,
-                         typename Traits::start_offsets_in_t, typename Traits::end_offsets_in_t,
-                         Traits::digit_threads, Traits::digit_items>;
+  using base =
+      long_sort<typename Traits::d_in_keys_v, typename Traits::d_in_values_v, Traits::is_descending,
+                typename Traits::start_offsets_in_t, typename Traits::end_offsets_in_t, Traits::digit_threads,
+                Traits::digit_items, !cuda::std::is_same_v<typename Traits::start_offsets_in_t, row_starts>>;
+  using base::digits;
+  using base::has_parts;
   using base::has_values;
   using base::passes;
   using base::tile_items;
@@ -64,6 +68,8 @@ struct segmented_sort_kernels
 
   using starts_t = start_offsets_in_t;
   using ends_t   = end_offsets_in_t;
+
+  static constexpr bool is_rows = cuda::std::is_same_v<starts_t, row_starts>;
 
   // --- Lists of segments by size, as a kernel before all others writes them ---
 
@@ -85,19 +91,133 @@ struct segmented_sort_kernels
 
   static constexpr int team_threads = most_team_threads();
 
-  // Writes the lists: of segments for groups of lanes, for teams, and of long ones.
-  struct cupar_segmented_sort_list : kernel<256> {
-    static __device__ __forceinline__ void run(starts_t starts, ends_t ends, i64 num_segments,
-                                               const lists& to) {
-      write_lists(starts, ends, num_segments, to, [](i64 length) {
-        int list = (length > 16) + (length > 32) + (length > 64) + (length > 128) + (length > 256);
-        list += has_512 && length > 512;
+  static __device__ __forceinline__ int list_of(i64 length) {
+    int list = (length > 16) + (length > 32) + (length > 64) + (length > 128) + (length > 256);
+    list += has_512 && length > 512;
 #pragma unroll
-        for (int threads = 32; threads <= team_threads; threads *= 2) {
-          list += length > threads * team_items;
+    for (int threads = 32; threads <= team_threads; threads *= 2) {
+      list += length > threads * team_items;
+    }
+    return list;
+  }
+
+  // Copies a thread's single items.
+  static __device__ __forceinline__ void copy_singles(const arrays& given, listed_segments& its) {
+    bits loaded[list_rounds];
+#pragma unroll
+    for (int i = 0; i < list_rounds; ++i) {
+      if (its.length[i] == 1) {
+        loaded[i] = given.keys_in[its.begin[i]];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < list_rounds; ++i) {
+      if (its.length[i] == 1) {
+        given.keys_out[its.begin[i]] = loaded[i];
+        if constexpr (has_values) {
+          given.values_out[its.begin[i]] = given.values_in[its.begin[i]];
         }
-        return list;
+        its.length[i] = 0;
+      }
+    }
+  }
+
+  // Writes the lists: of segments for groups of lanes, for teams, and of long ones. If there are many single
+  // items, it copies them: to list and to find one takes longer.
+  struct cupar_segmented_sort_list : kernel<list_threads> {
+    static __device__ __forceinline__ void run(arrays given, starts_t starts, ends_t ends, i64 num_segments,
+                                               const lists& to, int copies_singles) {
+      write_lists(starts, ends, num_segments, to, list_of, [&](listed_segments& its) {
+        if (copies_singles != 0) {
+          copy_singles(given, its);
+        }
       });
+    }
+  };
+
+  // --- Parts of long segments: if all are short enough, the first pass sorts a segment by its highest digit
+  // that differs, and each digit's keys are listed as segments are. It leaves them where the second pass
+  // would read them. Else all passes sort it, digit by digit ---
+
+  struct parts {
+    const long_segment* segments;
+    const u64* bins;
+    const bits* keys;
+    const value* values;
+  };
+
+  // A segment of a list, or a part: those have numbers behind all segments'.
+  struct listed {
+    i64 begin, length;
+    bool is_part;
+
+    __device__ __forceinline__ const bits* keys(const arrays& given, const parts& of) const {
+      return (has_parts && is_part ? of.keys : given.keys_in) + begin;
+    }
+    __device__ __forceinline__ const value* values(const arrays& given, const parts& of) const {
+      return (has_parts && is_part ? of.values : given.values_in) + begin;
+    }
+  };
+
+  static __device__ __forceinline__ listed find(starts_t starts, ends_t ends, i64 num_segments,
+                                                const lists& from, int list, i64 at, const parts& of) {
+    const i64 segment = from.segment(list, at);
+    if constexpr (has_parts) {
+      if (segment >= num_segments) {
+        const u64 part = segment - num_segments, its = part / digits, digit = part % digits;
+        const long_segment whole = of.segments[its];
+        const u64* const bins    = of.bins + (its * passes + whole.parts - 1) * digits;
+        const u64 before = bins[digit], behind = digit + 1 < digits ? bins[digit + 1] : whole.length;
+        return {whole.begin + static_cast<i64>(before), static_cast<i64>(behind - before), true};
+      }
+    }
+    const auto begin = static_cast<i64>(starts[segment]);
+    return {begin, static_cast<i64>(ends[segment]) - begin, false};
+  }
+
+  // A block for each long segment: chooses its digit, and lists its parts.
+  struct cupar_segmented_sort_parts : kernel<digits> {
+    static __device__ __forceinline__ void run(starts_t starts, ends_t ends, i64 num_segments,
+                                               const lists& to, int list, u32 most, typename base::queue q) {
+      join_stream();
+      const int digit = threadIdx.x, lane = digit % 32;
+      i64 count = to.count(list, num_segments);
+      count     = count < q.most_segments ? count : q.most_segments;
+      for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
+        long_segment* const its = q.segments + at;
+        const i64 all           = its->length;
+        i64 length              = all;  // of a digit's keys
+        int pass                = passes;
+        while (pass > 0 && __syncthreads_or(length == all)) {
+          --pass;
+          const u64* const bins = q.bins + (at * passes + pass) * digits + digit;
+          length = static_cast<i64>(digit + 1 < digits ? bins[1] : all) - static_cast<i64>(bins[0]);
+        }
+        if (at >= most || __syncthreads_or(length > team_threads * team_items)) {
+          if (digit == 0) {
+            atomicAdd(q.counts + 1 + passes, its->tiles);
+          }
+          continue;
+        }
+        if (digit == 0) {
+          its->parts = pass + 1;
+        }
+        const u64 end = u64{its->first_tile} + its->tiles;
+        for (u64 tile = u64{its->first_tile} + digit; tile < end && tile < q.most_tiles; tile += digits) {
+          q.places[tile].parts = pass + 1;
+        }
+        const int own       = length > 0 ? list_of(length) : -1;
+        const unsigned like = __match_any_sync(~0u, own);
+        const int leader    = __ffs(like) - 1;
+        u32 before          = 0;
+        if (own >= 0 && lane == leader) {
+          before = atomicAdd(&to.counts[own], static_cast<u32>(__popc(like)));
+        }
+        before = __shfl_sync(~0u, before, leader) + __popc(like & ((1u << lane) - 1));
+        if (own >= 0 && to.first[own] + before < to.first[own + 1]) {
+          to.segments[to.first[own] + before] = static_cast<u32>(num_segments + at * digits + digit);
+        }
+      }
     }
   };
 
@@ -105,7 +225,8 @@ struct segmented_sort_kernels
 
   template <int lanes, int items>
   static __device__ __forceinline__ void sort_groups(const arrays& given, starts_t starts, ends_t ends,
-                                                     i64 num_segments, const lists& from, int list) {
+                                                     i64 num_segments, const lists& from, int list,
+                                                     const parts& of) {
     constexpr int groups = group_threads / lanes, most = lanes * items;
     // Of a vector, and vectors of a lane.
     constexpr int together = cuda::std::min<int>(items, widest / sizeof(bits)), vectors = items / together;
@@ -117,14 +238,13 @@ struct segmented_sort_kernels
     const i64 count        = from.count(list, num_segments);
     for (i64 first = i64{blockIdx.x} * groups; first < count; first += i64{gridDim.x} * groups) {
       const i64 at = first + threadIdx.x / lanes;
-      i64 begin    = 0;
-      int length   = 0;
+      listed its{0, 0, false};
       if (at < count) {
-        const i64 segment = from.segment(list, at);
-        begin             = static_cast<i64>(starts[segment]);
-        length            = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
+        its = find(starts, ends, num_segments, from, list, at, of);
       }
-      const bits* const in = given.keys_in + begin;
+      const i64 begin      = its.begin;
+      const int length     = static_cast<int>(its.length);
+      const bits* const in = its.keys(given, of);
       bits* const out      = given.keys_out + begin;
       const bool is_full   = length == most && is_aligned<together>(in);
       sort_word words[items];
@@ -173,7 +293,7 @@ struct segmented_sort_kernels
           const sort_word found = stage[position + position / items];
           out[position]         = base::to_key(found);
           if constexpr (has_values) {
-            given.values_out[begin + position] = given.values_in[begin + base::place_of(found)];
+            given.values_out[begin + position] = its.values(given, of)[base::place_of(found)];
           }
         }
       }
@@ -181,13 +301,23 @@ struct segmented_sort_kernels
     }
   }
 
-  // For a list of segments of at most `most` items.
+  // For rows of at most `most` items, or the list of such segments.
+  //
+  // Those that have a list begin beside the kernel before, as far as there is room: with what is ahead of
+  // that one, which it has waited for, lists are written. They end behind it, as all that follows relies on.
   template <int most, int lanes, int list>
   struct groups : kernel<group_threads> {
     static __device__ __forceinline__ void run(arrays given, starts_t starts, ends_t ends, i64 num_segments,
-                                               const lists& from) {
-      join_stream();
-      sort_groups<lanes, most / lanes>(given, starts, ends, num_segments, from, list);
+                                               const lists& from, parts of) {
+      if constexpr (is_rows) {
+        join_stream();
+      } else {
+        launch_dependents();
+      }
+      sort_groups<lanes, most / lanes>(given, starts, ends, num_segments, from, list, of);
+      if constexpr (!is_rows) {
+        wait_for_stream();
+      }
     }
   };
   struct cupar_segmented_sort_16 : groups<16, 4, 0> {};
@@ -234,14 +364,15 @@ struct segmented_sort_kernels
     }
   }
 
-  static __device__ __forceinline__ void sort_in_team(const arrays& given, i64 begin, int length,
+  static __device__ __forceinline__ void sort_in_team(const arrays& given, const bits* in,
+                                                      const value* values_in, i64 begin, int length,
                                                       sort_word* stage, int threads, int team) {
     const int thread = threadIdx.x % threads;
     sort_word words[team_items];
 #pragma unroll
     for (int i = 0; i < team_items; ++i) {
       const int place = i * threads + thread;
-      words[i] = place < length ? base::to_word(given.keys_in[begin + place], place) : base::last_word();
+      words[i]        = place < length ? base::to_word(in[place], place) : base::last_word();
     }
     base::template sort_lanes<32, team_items>(words);
     sort_word* const own = stage + thread * (team_items + 1);
@@ -269,7 +400,7 @@ struct segmented_sort_kernels
       for (int i = 0; i < team_items; ++i) {
         const int place = i * threads + thread;
         if (place < length) {
-          values[place] = given.values_in[begin + place];
+          values[place] = values_in[place];
         }
       }
       wait_for_team(threads, team);
@@ -289,7 +420,7 @@ struct segmented_sort_kernels
           const sort_word found            = stage[padded(position)];
           given.keys_out[begin + position] = base::to_key(found);
           if constexpr (has_values) {
-            given.values_out[begin + position] = given.values_in[begin + base::place_of(found)];
+            given.values_out[begin + position] = values_in[base::place_of(found)];
           }
         }
       }
@@ -300,7 +431,7 @@ struct segmented_sort_kernels
   // For the lists of teams, from the largest team to the smallest: 32 << size threads.
   struct cupar_segmented_sort_teams : kernel<team_threads, team_blocks> {
     static __device__ __forceinline__ void run(arrays given, starts_t starts, ends_t ends, i64 num_segments,
-                                               const lists& from, int least, int largest) {
+                                               const lists& from, int least, int largest, parts of) {
       extern __shared__ __align__(16) unsigned char shared[];
       join_stream();
       for (int size = largest; size >= least; --size) {
@@ -310,10 +441,9 @@ struct segmented_sort_kernels
         const int list         = group_sizes + size;
         const i64 count        = from.count(list, num_segments);
         for (i64 at = blockIdx.x + i64{gridDim.x} * team; at < count; at += gridDim.x * teams) {
-          const i64 segment = from.segment(list, at);
-          const i64 begin   = static_cast<i64>(starts[segment]);
-          const i64 length  = static_cast<i64>(ends[segment]) - begin;
-          sort_in_team(given, begin, static_cast<int>(length), stage, threads, team);
+          const listed its = find(starts, ends, num_segments, from, list, at, of);
+          sort_in_team(given, its.keys(given, of), its.values(given, of), its.begin,
+                       static_cast<int>(its.length), stage, threads, team);
         }
         __syncthreads();
       }
