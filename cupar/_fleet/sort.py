@@ -235,7 +235,9 @@ def in_order(
     moved = None if places is None else work.empty(given.shape, INT64)
     beside = None if moved is None else moved.items
     keys = work.temporary(given.size, given.dtype) if out.parts else out.items
-    items = work.kept(rows.ordered(given.items, less), given.size)
+    items = rows.ordered(given.items, less)
+    if items is not given.items:
+        items = work.kept(items, given.size)
     if less is None and structs.kind_of(given.dtype) not in "cV":
         order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
         made: Any = radix_sort(items, keys, places, beside, order, group=found)
