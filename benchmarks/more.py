@@ -1,8 +1,10 @@
-"""GPU time of sets, and of what cupar.arrays composes: sums by ids, edges, ranks, different items, expansion.
+"""GPU time of sets, copies, and what cupar.arrays composes: sums by ids, ranks, different items, expansion.
 
     python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,union-pairs,
                               intersection-pairs,difference-pairs,symmetric-pairs,few-ids,some-ids,many-ids,
-                              any-order,edges,median,unique,expand] [--repeats 7] [--seconds 90] [--json FILE]
+                              any-order,edges,many-edges,median,unique,expand,ranges-64,ranges-1000,
+                              ranges-2^16,join-16,join-1024,join-16384]
+                              [--repeats 7] [--seconds 90] [--json FILE]
 
 It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
 
@@ -12,8 +14,11 @@ It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTor
 * few-ids, some-ids and many-ids are `segment_reduce` of float32 by random ids, of 64, 2^12 and 2^20 segments,
   and any-order of 2^20 where sums may be rounded in whichever order comes, as ``index_add_`` and
   ``cupyx.scatter_add`` beside them round;
-* edges is `histogram` of float32 by 65 edges that are unevenly apart; PyTorch's is ``bincount`` of
-  ``bucketize``;
+* edges and many-edges are `histogram` of float32 by 65 and 1,001 edges that are unevenly apart; PyTorch's is
+  ``bincount`` of ``bucketize``;
+* ranges are `take_ranges` of float32, of ranges of 64, 1,000 or 2^16 items on average, in any order; in the
+  column of Thrust is CUB's ``DeviceMemcpy::Batched``, which is given pointers and lengths;
+* join is `concatenate` of 16, 1,024 or 16,384 arrays of float32, whose lengths are no multiples of 4;
 * median is that of float32; unique is `unique_all` of a quarter of as many int32, beside others' unique
   with indices where they have them, inverse and counts; expand is `repeat` by counts from 0 to 7.
 
@@ -35,7 +40,7 @@ import _common
 import _turns as turns
 import numpy as np
 from _turns import Gpu, Launch, Table
-from runs import compiled_beside
+from runs import compiled_beside, of_cub
 from throughput import optional
 
 sys.path.insert(0, str(_common.ROOT))
@@ -44,14 +49,16 @@ SETS = {"union": "set_union", "intersection": "set_intersection", "difference": 
 SETS["symmetric"] = "set_symmetric_difference"
 PAIRS = {f"{what}-pairs": what for what in SETS}
 IDS = {"few-ids": 64, "some-ids": 1 << 12, "many-ids": 1 << 20, "any-order": 1 << 20}
-WHATS = (*SETS, *PAIRS, *IDS, "edges", "median", "unique", "expand")
+EDGES = {"edges": 64, "many-edges": 1000}
+RANGES = {"ranges-64": 64, "ranges-1000": 1000, "ranges-2^16": 1 << 16}
+JOINED = {f"join-{number}": number for number in (16, 1024, 16_384)}
+WHATS = (*SETS, *PAIRS, *IDS, *EDGES, "median", "unique", "expand", *RANGES, *JOINED)
 GOALS = {
     **dict.fromkeys((*SETS, *PAIRS), ("copy", 0.6)),
     "few-ids": ("copy", 0.7),
     "any-order": ("torch", 1.0),
-    "expand": ("copy", 0.8),
+    **dict.fromkeys(("expand", *RANGES, *JOINED), ("copy", 0.8)),
 }
-EDGES = 64
 
 
 class More(Gpu):
@@ -87,7 +94,17 @@ class More(Gpu):
             self.length = int(self.y.sum())
         else:
             self.x = cupy.asarray(rng.random(n, "f4"))
-        self.edges = np.linspace(0, 1, EDGES + 1) ** 2
+        self.edges = np.linspace(0, 1, EDGES.get(what, 1) + 1) ** 2
+        if what in RANGES:
+            bounds = np.concatenate(
+                [[0], np.cumsum(rng.integers(0, 2 * RANGES[what] + 1, n // RANGES[what]))]
+            )
+            order = rng.permutation(len(bounds) - 1)
+            self.starts, self.ends = (np.minimum(each, n)[order] for each in (bounds[:-1], bounds[1:]))
+            self.length = int((self.ends - self.starts).sum())
+        if what in JOINED:
+            size = n // JOINED[what] - 3
+            self.parts = [self.x[i * (size + 3) :][:size].copy() for i in range(JOINED[what])]
 
     @property
     def gpu(self) -> Gpu:
@@ -109,6 +126,10 @@ class More(Gpu):
             return 4 * int(self.x.size) + 8 * int(self.x.size)
         if self.what == "expand":
             return 12 * int(self.x.size) + 4 * self.length
+        if self.what in RANGES:
+            return 8 * self.length + 16 * len(self.starts)
+        if self.what in JOINED:
+            return 8 * int(sum(each.size for each in self.parts))
         return 4 * n
 
     @property
@@ -136,8 +157,13 @@ class More(Gpu):
             return np.repeat(np.arange(self.n, dtype="i4"), number)
         if self.what in IDS:
             return np.bincount(_host(self.y), x, IDS[self.what]).astype("f4")
-        if self.what == "edges":
+        if self.what in EDGES:
             return np.histogram(x, self.edges)[0]
+        if self.what in RANGES:
+            lengths = self.ends - self.starts
+            return x[np.repeat(self.starts - np.cumsum(lengths) + lengths, lengths) + np.arange(self.length)]
+        if self.what in JOINED:
+            return np.concatenate([_host(each) for each in self.parts])
         if self.what == "median":
             return np.median(x)
         if self.what == "unique":
@@ -170,8 +196,13 @@ class More(Gpu):
         if self.what in IDS:
             order = Determinism.NOT_GUARANTEED if self.what == "any-order" else Determinism.RUN_TO_RUN
             return partial(arrays.segment_reduce, x, y, num_segments=IDS[self.what], determinism=order)
-        if self.what == "edges":
+        if self.what in EDGES:
             return partial(arrays.histogram, x, bins=self.edges)
+        if self.what in RANGES:
+            starts, ends = map(self.cupy.asarray, (self.starts, self.ends))
+            return partial(arrays.take_ranges, x, starts, ends, size=self.length)
+        if self.what in JOINED:
+            return partial(arrays.concatenate, self.parts)
         if self.what == "median":
             return partial(arrays.median, x)
         if self.what == "unique":
@@ -194,9 +225,13 @@ class More(Gpu):
         if self.what in IDS:
             ids, out = self.tensor(self.y), torch.zeros(IDS[self.what], device=x.device)
             return lambda: out.zero_().index_add_(0, ids, x)
-        if self.what == "edges":
+        if self.what in EDGES:
             edges = torch.tensor(self.edges, dtype=x.dtype, device=x.device)
-            return lambda: torch.bincount(torch.bucketize(x, edges, right=True), minlength=EDGES + 2)
+            least = len(self.edges) + 1
+            return lambda: torch.bincount(torch.bucketize(x, edges, right=True), minlength=least)
+        if self.what in JOINED:
+            parts = [self.tensor(each) for each in self.parts]
+            return lambda: torch.cat(parts)
         if self.what == "median":
             return lambda: torch.median(x)
         if self.what == "unique":
@@ -216,7 +251,9 @@ class More(Gpu):
                 cupyx.scatter_add(out, self.y, x)
 
             return add
-        if self.what == "edges":
+        if self.what in JOINED:
+            return lambda: cupy.concatenate(self.parts)
+        if self.what in EDGES:
             edges = cupy.asarray(self.edges)
             return lambda: cupy.histogram(x, edges)
         if self.what == "median":
@@ -225,7 +262,20 @@ class More(Gpu):
             return lambda: cupy.unique(x, return_index=True, return_inverse=True, return_counts=True)
         return None
 
+    def _cub_ranges(self) -> Launch:
+        if isinstance(self.thrust, Exception):
+            raise self.thrust
+        lengths = self.ends - self.starts
+        out = self.cupy.empty(self.length, "f4")
+        to = out.data.ptr + 4 * (np.cumsum(lengths) - lengths)
+        given = map(self.cupy.asarray, (self.x.data.ptr + 4 * self.starts, to, (4 * lengths).astype("i4")))
+        self.kept = out, *given
+        addresses = map(self.pointer, self.kept[1:])
+        return of_cub(self, self.thrust.cub_ranges, (*addresses, c_longlong(len(lengths))))
+
     def _thrust(self) -> Launch:
+        if self.what in RANGES:
+            return self._cub_ranges()
         if self.what not in SETS and self.what not in PAIRS:
             raise LookupError("Thrust has no such thing")
         if isinstance(self.thrust, Exception):
@@ -261,9 +311,9 @@ class More(Gpu):
                 both = np.concatenate([_host(self.x), _host(self.y)])
                 is_right = np.array_equal(both[_host(self.items)[:size]], self.right)
             return is_right
-        if self.what == "edges":
+        if self.what in EDGES:
             found = found.hist
-        if self.what == "expand":
+        if self.what == "expand" or self.what in RANGES:
             found = found.items[: int(found.count)]
         if self.what == "unique":
             results, count = found

@@ -32,6 +32,7 @@ _NAMES = {
     "_fingerprint.refusals": "Unfingerprintable",
     "_host.errors": "LaunchError",
     "columns": "ColumnReduce ColumnScan column_reduce exclusive_column_scan inclusive_column_scan",
+    "copies": "SegmentedCopy segmented_copy",
     "external": "CppFunction cpp",
     "find": "FindIf find_if",
     "histogram": "Histogram HistogramRange histogram_even histogram_range",
@@ -103,6 +104,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .columns import column_reduce as column_reduce
     from .columns import exclusive_column_scan as exclusive_column_scan
     from .columns import inclusive_column_scan as inclusive_column_scan
+    from .copies import SegmentedCopy as SegmentedCopy
+    from .copies import segmented_copy as segmented_copy
     from .external import CppFunction as CppFunction
     from .external import cpp as cpp
     from .find import FindIf as FindIf

@@ -27,7 +27,7 @@ _NAMES = {
         "mismatch none_of partition_point"
     ),
     "grids": "HistogramDD histogramdd",
-    "indexing": "diff repeat take take_ranges",
+    "indexing": "concatenate diff repeat take take_ranges",
     "items": "Counted",
     "multisets": "includes set_difference set_intersection set_symmetric_difference set_union",
     "named": "all any count_nonzero max min prod sum",
@@ -88,6 +88,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.finding import partition_point as partition_point
     from ._functions.grids import HistogramDD as HistogramDD
     from ._functions.grids import histogramdd as histogramdd
+    from ._functions.indexing import concatenate as concatenate
     from ._functions.indexing import diff as diff
     from ._functions.indexing import repeat as repeat
     from ._functions.indexing import take as take

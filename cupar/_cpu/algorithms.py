@@ -180,6 +180,23 @@ def segmented_scan(kit: Kit) -> Phases:
     return kit.segments(each)
 
 
+def segmented_copy(kit: Kit) -> Phases:
+    read, write, bounds, start = (
+        kit.read("d_in"),
+        kit.write("d_out"),
+        kit.bounds(),
+        kit.offset("start_offsets_out"),
+    )
+
+    def each(p: Any, i: Any) -> None:
+        low, high = bounds(p, i)
+        to = start(p, i) - low
+        for k in range(low, high):
+            write(p, k + to, read(p, k))
+
+    return kit.segments(each)
+
+
 def search(kit: Kit) -> Phases:
     read, read_value, write = kit.read("d_data"), kit.read("d_values"), kit.write("d_out")
     before, length = kit.predicate("comp"), integer(kit.numbers[0])

@@ -54,7 +54,7 @@ class CpuAlgorithm(Algorithm, uses={}):
     def _with_room(self, read: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return `read` with the number of items that the arrays of segments have, to check offsets with."""
         room = room_of("d_in", arguments[0])
-        room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
+        room_out = room if self._spec.algorithm == "segmented_reduce" else room_of("d_out", arguments[1])
         return (offsets.SegmentOffsets._make((*read[0], room, room_out)), *read[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:

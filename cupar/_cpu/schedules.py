@@ -105,6 +105,7 @@ PHASE_SPECS = {
     "segmented_reduce": _SEGMENTS,
     "inclusive_segmented_scan": _SEGMENTED_SCAN,
     "exclusive_segmented_scan": _SEGMENTED_SCAN,
+    "segmented_copy": PhaseSpec("algorithms:segmented_copy", numbers=3),
     "select": _COMPACTION._replace(made_by="compactions:select", item=("d_in",)),
     "three_way_partition": _COMPACTION._replace(made_by="compactions:partition", item=("d_in",) * 3),
     "unique_by_key": _COMPACTION._replace(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..copies import segmented_copy
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import upper_bound
 from ..transform import binary_transform
-from . import operators
+from . import libraries
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
-from .calls import Operand, Work, enter
+from .calls import Operand, Work, enter, operand_of
 from .described import described
-from .items import Counted, along, bits, joined, size_of, taken
+from .items import MANY, Counted, along, bits, copied_at_once, joined, size_of, taken
 from .rows import bounds, check_numbers, places_of, promoted, scanned_rows, wrapped
 from .values import cast, integer
 
@@ -130,12 +133,17 @@ def _cut(s: Any) -> Any:
     return at if at < size else size
 
 
-def _of_range(s: Any) -> Any:
-    i, end, behind, size = s
-    at = end - (behind - i)
-    if at < 0:
-        return at * 0
-    return at if at < size else size - 1
+def _start_out(s: Any) -> Any:
+    first, last, behind = s
+    return behind - (last - first) if last > first else behind
+
+
+def _end_in_room(s: Any) -> Any:
+    """Return where a range ends whose items are written from some place on, if there is room for them."""
+    first, last, to, room = s
+    if last - first > room - to:
+        last = first + room - to
+    return last
 
 
 @described("x", "starts", "ends", starts="indices", ends="indices", size="length")
@@ -166,26 +174,86 @@ def take_ranges(
     total = int(work.host(count)) if length is None else length
     out = work.empty((total,), x.dtype)
     if total and number and x.size:
-        ranges, numbers = work.temporary(total, INT64), CountingIterator(np.int64(0))
-        search = upper_bound(behind.items, numbers, ranges, values_sorted=True)
-        work.run(search, behind.items, number, numbers, total, ranges)
-        own = TransformIterator(ZipIterator(ranges, constant(number - 1)), _cut, INT64)
-        each = PermutationIterator(ZipIterator(last, behind.items), own)
-        places = TransformIterator(
-            ZipIterator(
-                numbers,
-                TransformIterator(each, operators.first, INT64),
-                TransformIterator(each, operators.second, INT64),
-                constant(x.size),
-            ),
-            _of_range,
-            INT64,
-        )
-        work.copy(PermutationIterator(bits(x.items), places), bits(out.items), total)
+        to = TransformIterator(ZipIterator(first, last, behind.items), _start_out, INT64)
+        end = last
+        if length is not None:
+            end = TransformIterator(ZipIterator(first, last, to, constant(total)), _end_in_room, INT64)
+        source, target = bits(x.items), bits(out.items)
+        algorithm = segmented_copy(source, target, first, end, to)
+        work.run(algorithm, source, target, number, first, end, to)
     return out if length is None else Counted(out, count)
 
 
 # --- Joined and subtracted -------------------------------------------------------------------------------
+
+
+def _concatenate(work: Work, *given: Any) -> Operand:
+    *parts, axis = given
+    named = {f"arrays[{i}]": each for i, each in enumerate(parts)}
+    dtype, first = promoted(**named), parts[0]
+    if axis is None:
+        parts = [Operand(each.own, each.items, (each.size,)) for each in parts]
+        return joined(work, parts, 0, dtype)
+    if not first.ndim:
+        raise ValueError("arrays[0]: expected an array with dimensions, got one without")
+    at = axis_of(axis, first.ndim)
+    for name, each in named.items():
+        if each.ndim != first.ndim or _without(each.shape, at) != _without(first.shape, at):
+            raise ValueError(
+                f"{name}: expected the shape of arrays[0], {first.shape}, but for the axis, got {each.shape}"
+            )
+    return joined(work, parts, at, dtype)
+
+
+def _concatenate_spans(
+    work: Work, first: Operand, spans: list[tuple[int, int]], given: dict[str, Any]
+) -> Operand:
+    """Join arrays of which the addresses are known: to describe each takes longer than to copy it."""
+    check_numbers("arrays[0]", first)
+    size, row = sum(items for _, items in spans), math.prod(first.shape[1:])
+    if row:
+        whole = work.empty((size // row, *first.shape[1:]), first.dtype)
+        if copied_at_once(work, spans, whole, given):
+            return whole
+    return _concatenate(work, *[operand_of(work, name, each, None) for name, each in given.items()], 0)
+
+
+def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any = None) -> Any:
+    """Return arrays one after another along an axis.
+
+    Many arrays on a GPU are copied by one kernel, if they are of one dtype and
+    the axis is the first.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays of numbers
+        Of the same shape but for the axis.
+    axis : int or None, optional
+        None: all items in C's order.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.concatenate([np.array([1, 2]), np.array([3])])
+    array([1, 2, 3])
+    """
+    found = [*arrays]
+    if not found:
+        raise ValueError("arrays: expected at least one array, got none")
+    given = {f"arrays[{i}]": each for i, each in enumerate(found)}
+    spans = None
+    if len(found) >= MANY and axis == 0:
+        spans = libraries.of("arrays[0]", found[0]).spans(found)
+    if spans is None:
+        return enter(_concatenate, given, axis, stream=stream, optional=())
+    return enter(_concatenate_spans, {"arrays[0]": found[0]}, spans, given, stream=stream, optional=())
 
 
 def _of_longer_row(s: Any) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._device import driver
+from ..copies import segmented_copy
 from ..host import View
 from ..iterators import (
     CountingIterator,
@@ -102,12 +105,41 @@ def _part_of_whole(s: Any) -> Any:
     return i // own * whole + offset + i % own
 
 
+MANY = 8  # arrays that are copied at once, since each copy is a launch
+
+
+def copied_at_once(work: Work, spans: Sequence[tuple[int, int]], whole: Operand, owner: Any) -> bool:
+    """Write arrays one after another by one copy of segments, of the memory that all of them are in.
+
+    `spans` has the address and the items of each. Returns whether that is done: not if they are few or lie
+    askew, nor while a stream is captured, as a graph could not copy the offsets from the host again.
+    """
+    if len(spans) < MANY or work.library.on_cpu or driver.is_captured(driver.stream_handle(work.stream)):
+        return False
+    addresses, lengths = np.array([each for each in spans if each[1]], np.int64).reshape(-1, 2).T
+    address, size, number = int(addresses.min(initial=2**62)), whole.dtype.itemsize, len(lengths)
+    starts, askew = np.divmod(addresses - address, size)
+    if askew.any() or not number:
+        return False
+    ends, behind = starts + lengths, np.cumsum(lengths)
+    source = bits(View(address, whole.dtype, (int(ends.max()),), (size,), False, owner))
+    offsets = work.operand(work.put(np.concatenate([starts, ends, behind - lengths]))).items
+    target, given = bits(whole.items), [offsets[i * number : (i + 1) * number] for i in range(3)]
+    work.run(segmented_copy(source, target, *given), source, target, number, *given)
+    return True
+
+
 def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) -> Operand:
     """Return arrays one after another along an axis, in a dtype."""
     shape = parts[0].shape
     total = [each.shape[axis] for each in parts]
     whole = work.empty((*shape[:axis], sum(total), *shape[axis + 1 :]), dtype)
     layout, offset = layout_of(whole.shape, axis, axis), 0
+    views = [each.items for each in parts]
+    if layout.outer == 1 and all(isinstance(each, View) and each.dtype == dtype for each in views):
+        spans = [(each.address, each.size) for each in views]
+        if copied_at_once(work, spans, whole, views):
+            return whole
     for part, length in zip(parts, total, strict=True):
         own = length * layout.inner
         if part.size and layout.outer == 1:

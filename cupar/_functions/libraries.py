@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -58,6 +58,14 @@ class ArrayLibrary:
         """Return a copy of host memory as an array of the library."""
         return given
 
+    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
+        """Return the address and the number of items of each of many arrays on a GPU, read by attributes.
+
+        None unless all of them are the library's, of one dtype, one device and one shape but for the first
+        axis, and in C's order.
+        """
+        return None
+
     def memory(self, array: Any) -> Any:
         """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
         if isinstance(array, np.generic):
@@ -108,6 +116,21 @@ class _Torch(ArrayLibrary):
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._torch.from_numpy(given.copy()).to(self._place)
 
+    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
+        first, cls, index = given[0], self._torch.Tensor, self._index
+        dtype, row = first.dtype, first.shape[1:]
+        alike = not self.on_cpu and all(
+            type(each) is cls
+            and each.dtype is dtype
+            and each.get_device() == index
+            and each.ndim > 0
+            and each.shape[1:] == row
+            and each.is_contiguous()
+            and not (each.requires_grad or each.is_conj() or each.is_neg())
+            for each in given
+        )
+        return [(each.data_ptr(), each.numel()) for each in given] if alike else None
+
     def memory(self, array: Any) -> Any:
         return super().memory(array) if self.on_cpu else view(array)
 
@@ -156,6 +179,22 @@ class _Cupy(ArrayLibrary):
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cupy.asarray(given)
+
+    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
+        first, cls = given[0], self._cupy.ndarray
+        if type(first) is not cls:
+            return None
+        dtype, row, index = first.dtype, first.shape[1:], first.data.device_id
+        alike = all(
+            type(each) is cls
+            and each.dtype == dtype
+            and each.data.device_id == index
+            and each.ndim > 0
+            and each.shape[1:] == row
+            and each._c_contiguous
+            for each in given
+        )
+        return [(each.data.ptr, each.size) for each in given] if alike else None
 
     def memory(self, array: Any) -> Any:
         return view(array)

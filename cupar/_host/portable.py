@@ -57,14 +57,15 @@ _KERNELS = (
         "scan",
         "search",
     ),
-    *("segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort", "segments", "sets"),
+    *("segmented_copy", "segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort"),
+    *("segments", "sets"),
     *("tiles", "top_k", "transform"),
 )
 # Modules that make problems.
 _PROBLEMS = (
     *("_launch.arguments", "_launch.levels", "_launch.segments", "_obtain.ranges"),
-    *("columns", "histogram", "indexed", "merges", "search", "segmented", "segmented_scan", "sets", "sort"),
-    "topk",
+    *("columns", "copies", "histogram", "indexed", "merges", "search", "segmented", "segmented_scan"),
+    *("sets", "sort", "topk"),
 )
 # Modules that fix the order of words that compiled code and Python share.
 _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")

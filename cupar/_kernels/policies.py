@@ -443,6 +443,34 @@ FIND = PolicyTable(
 )
 
 
+class SegmentedCopyPolicy(NamedTuple):
+    """Of copies of segments."""
+
+    threads: int
+    rows: int  # of 32 items, that a warp has on their way at once
+    tile_rows: int  # that a warp takes at once
+    run_rows: int  # of a segment whose items are copied apart, on average
+    resident: int  # blocks that a multiprocessor is to run at once
+
+
+# By bytes of an item, up to 8; 0: of any other.
+SEGMENTED_COPY = PolicyTable(
+    MeasuredPolicies(
+        *("H200", "2026-11-26", "2^26 float32, segments of 4 to 2^16 in any order; 12 policies, H100, too"),
+        {(EVERY, 4): SegmentedCopyPolicy(256, 8, 64, 4, 3)},
+    ),
+    MeasuredPolicies(
+        *("H200", "2026-11-26", "not measured"),
+        {
+            (EVERY, 1): SegmentedCopyPolicy(256, 8, 128, 8, 3),
+            (EVERY, 2): SegmentedCopyPolicy(256, 8, 64, 8, 3),
+            (EVERY, 8): SegmentedCopyPolicy(256, 4, 32, 8, 3),
+            (EVERY, 0): SegmentedCopyPolicy(256, 2, 16, 8, 1),
+        },
+    ),
+)
+
+
 class ReduceByIndexPolicy(NamedTuple):
     """Of reductions by index."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import (
     columns,
+    copies,
     find,
     histogram,
     indexed,
@@ -106,6 +107,11 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
             _KEYS,
         ),
         NamedAlgorithm(
+            copies.segmented_copy,
+            lambda t, _, offset: (t[0], t[-1], *(offset or _OFFSET,) * 3),
+            _IN_OUT,
+        ),
+        NamedAlgorithm(
             indexed.reduce_by_index,
             lambda t, op, offset: (t[0], offset or np.int32, t[-1], op, _init(t)),
             _IN_OUT,
@@ -167,7 +173,7 @@ def usual(cc: int) -> list[Specialisation]:
         for name, known in ALGORITHMS.items()
         for dtype in USUAL
         for types in ([dtype], *[[dtype, dtype]] * (known.types == _KEYS))
-        for has_offsets in (False, *[True] * name.startswith("segmented"))
+        for has_offsets in (False, *[True] * name.startswith(("segmented_reduce", "segmented_sort")))
     ]
     return [named(name, types, None, has_offsets, cc) for name, types, has_offsets in asked]
 

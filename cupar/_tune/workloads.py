@@ -258,6 +258,22 @@ def _segmented(spec: Specialisation, n: int, length: int | None) -> Workload:
     return Workload(f"{_text(items)}, {length} a segment", arrays, others)
 
 
+def _copying(spec: Specialisation, n: int, length: int | None) -> Workload:
+    assert length is not None
+    length = min(length, n)
+    segments = n // length
+    items = segments * length
+    arrays = _inputs(spec, _values, items)
+    for name, first in (("start_offsets_in", 0), ("end_offsets_in", length), ("start_offsets_out", 0)):
+        dtype = arrays[name].dtype
+        if items > np.iinfo(dtype).max:
+            raise UnsuitableError(f"{name}: {dtype} holds no offset of {items}")
+        # To the output in the order of the input backwards, so that no segment follows another.
+        make = _offsets(dtype, items - length, -length) if "out" in name else _offsets(dtype, first, length)
+        arrays[name] = Content(dtype, segments, make, True)
+    return Workload(f"{_text(items)}, {length} a segment", arrays, {"num_segments": segments})
+
+
 def _offsets(dtype: np.dtype[Any], first: int, length: int) -> Callable[[int], Array]:
     return lambda count: (first + length * np.arange(count, dtype=np.int64)).astype(dtype)
 
@@ -368,6 +384,7 @@ _UP, _DOWN = (OpKind.LESS,), (OpKind.GREATER,)
 _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     **dict.fromkeys(_ACCUMULATING, _accumulating),
     **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
+    "segmented_copy": _copying,
     **dict.fromkeys(_TRANSFORMS, partial(_itemwise, _values)),
     **dict.fromkeys(("merge_sort", "radix_sort"), partial(_itemwise, _keys)),
     **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),

@@ -147,6 +147,7 @@ CASES = {
     "exclusive_segmented_scan": lambda: cupar.exclusive_segmented_scan(
         "f4", "f4", op=max, h_init=ARRAY, cc=CC
     ),
+    "segmented_copy": lambda: cupar.segmented_copy("f4", "f8", "i4", "i8", "u4", cc=CC),
     "unary_transform": lambda: cupar.unary_transform("f4", "f4", np.sqrt, cc=CC),
     "a type as operator": lambda: cupar.unary_transform("i4", "f4", np.float32, cc=CC),
     "binary_transform": lambda: cupar.binary_transform("f4", "c8", "c16", np.add, cc=CC),

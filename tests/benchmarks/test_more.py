@@ -11,7 +11,9 @@ import cupar
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.parametrize("what", ["symmetric", "difference-pairs", "few-ids", "edges", "expand"])
+@pytest.mark.parametrize(
+    "what", ["symmetric", "difference-pairs", "few-ids", "edges", "expand", "ranges-64", "join-16"]
+)
 def test_cases_are_right_and_found_wrong(what, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     more = importlib.import_module("more")

@@ -22,6 +22,11 @@ def scan(d_in, out, starts, ends):
     cupar.inclusive_segmented_scan(d_in, out, starts, ends, OpKind.PLUS).run(d_in, out, 3, starts, ends)
 
 
+def copy(d_in, out, starts, ends):
+    to = np.zeros(3, "i8")
+    cupar.segmented_copy(d_in, out, starts, ends, to).run(d_in, out, 3, starts, ends, to)
+
+
 def sort(d_in, out, starts, ends):
     order = SortOrder.ASCENDING
     algorithm = cupar.segmented_sort(d_in, out, None, None, starts, ends, order)
@@ -45,7 +50,7 @@ def on_the_cpu():
 
 
 @pytest.mark.parametrize("dtype", ["i4", "i8"])
-@pytest.mark.parametrize("run", [reduction, scan, sort, merge_sort, top_k])
+@pytest.mark.parametrize("run", [reduction, scan, copy, sort, merge_sort, top_k])
 def test_what_is_not_there_is_refused(run, dtype):
     out = np.full(N, 77)
     for starts, ends, said in (

@@ -53,6 +53,22 @@ def test_what_makes_no_grid_is_refused(named, error, message):
         arrays.histogramdd((np.arange(4.0), np.arange(4.0)), **named)
 
 
+def test_arrays_are_joined(rng):
+    x, y, z = (np.asarray(rng.integers(0, 99, shape), "i2") for shape in ((3, 4), (3, 2), (5, 4)))
+    for axis, parts in ((0, [x, z]), (1, [x, y]), (-1, [y, x, y]), (None, [x, y, z]), (0, [x] * 20)):
+        np.testing.assert_array_equal(arrays.concatenate(parts, axis=axis), np.concatenate(parts, axis=axis))
+    mixed = arrays.concatenate([x[0], np.zeros(0, "u1"), np.array([0.5], "f4")])
+    assert mixed.dtype == "f4" and mixed.tolist() == [*x[0], 0.5]
+    for given, error, message in (
+        ([], ValueError, "arrays: expected at least one array, got none"),
+        ([x, y], ValueError, r"arrays\[1\]: expected the shape of arrays\[0\], \(3, 4\), but for the axis"),
+        ([x, None], TypeError, r"arrays\[1\]: expected"),
+        ([np.int32(3)], ValueError, r"arrays\[0\]: expected an array with dimensions"),
+    ):
+        with pytest.raises(error, match=message):
+            arrays.concatenate(given)
+
+
 def test_ranges(rng):
     x = np.arange(50, dtype="i2")
     for number, n in ((0, 50), (1, 50), (7, 50), (300, 50), (4, 0)):
@@ -63,6 +79,10 @@ def test_ranges(rng):
         items, count = arrays.take_ranges(x[:n], starts.astype("i4"), ends.astype("i4"), size=10_000)
         assert int(count) == len(expected)
         np.testing.assert_array_equal(items[: int(count)], expected)
+        for size in (0, len(expected) // 2):  # of which some are missing
+            items, count = arrays.take_ranges(x[:n], starts, ends, size=size)
+            assert int(count) == len(expected)
+            np.testing.assert_array_equal(items, expected[:size])
     pairs = arrays.take_ranges((x, x * 2.0), np.array([3, 40]), np.array([5, 41]))
     assert [each.tolist() for each in pairs] == [[3, 4, 40], [6, 8, 80]]
     with pytest.raises(ValueError, match="ends: expected the shape of `starts`"):

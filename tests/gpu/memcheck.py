@@ -136,6 +136,28 @@ def segmented_scans(dtype, n):
         assert np.array_equal(d_out.get()[: n // size * size], expected.ravel()), (dtype, n, size)
 
 
+def copies_of_segments(dtype, n):
+    """Of segments of several means, in any order, to another one; of arrays that begin anywhere."""
+    for mean in (1, 3, 40, 700, 20_000):
+        for shift in (0, 1):
+            rng, d_in = np.random.default_rng(n + mean), random(dtype, n + shift)[shift:]
+            starts = rng.integers(0, n + 1, n // mean)
+            ends = np.minimum(starts + rng.integers(-1, 2 * mean + 1, len(starts)), n)
+            lengths, order = np.maximum(ends - starts, 0), rng.permutation(len(starts))
+            outputs = np.zeros(len(starts), "i8")
+            outputs[order] = np.cumsum(lengths[order]) - lengths[order]
+            d_out, offsets = (
+                cp.zeros(lengths.sum(), dtype),
+                [cp.asarray(each) for each in (starts, ends, outputs)],
+            )
+            copy = cupar.segmented_copy(d_in, d_out, *offsets)
+            storage = cp.empty(copy(None, d_in, d_out, len(starts), *offsets), "u1")
+            copy(storage, d_in, d_out, len(starts), *offsets)
+            host = d_in.get()
+            expected = [host[s : max(s, e)] for s, e in zip(starts[order], ends[order], strict=True)]
+            assert np.array_equal(d_out.get(), np.concatenate([host[:0], *expected])), (dtype, n, mean)
+
+
 def columns(dtype, n):
     """Columns of any number and length, which threads, blocks of two sizes, and several blocks scan."""
     h_init = np.ones(1, dtype)
@@ -559,6 +581,7 @@ CHECKED = (
     gradients,
     segmented_reductions,
     segmented_scans,
+    copies_of_segments,
     columns,
     segmented_sorts,
     top_k,

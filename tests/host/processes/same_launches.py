@@ -244,6 +244,9 @@ def segmented_scans():
     scan = cupar.inclusive_segmented_scan("f4", "f4", "i8", "i8", cupar.OpKind.PLUS)
     compare("segmented scan", scan, *[(d_in, d_out, n, starts, ends, None) for n in sizes])
     scan = cupar.exclusive_segmented_scan("f4", "f4", op=lambda a, b: a + b, h_init=0)
+    copy = cupar.segmented_copy("f4", "f4", "i8", "i8", "i8")
+    sizes = [0, 1, 1024, 1025, 10**6, 2**32]
+    compare("segmented copy", copy, *[(d_in, d_out, n, starts, ends, view(4, 2**32, "i8")) for n in sizes])
     matrix = view(0, (5000, 300), "f4")
     compare("segmented scan of rows", scan, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
     arguments = [(d_in, d_out, 2000, None, None, 0.0, size) for size in (1, 30, 10**6)]

@@ -23,6 +23,7 @@ ALGORITHMS = {
         sorts.merge,
         sorts.merge_sort,
         sorts.radix_sort,
+        sorts.segmented_copy,
         sorts.segmented_reduce,
         sorts.segmented_sort,
         sorts.segmented_top_k,

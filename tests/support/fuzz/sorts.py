@@ -280,6 +280,38 @@ def segmented_scan(kind, rng):
     return Case(f"{kind}_segmented_scan", build, call, make, operators, most=min(folded.most, 5000))
 
 
+def segmented_copy(rng):
+    source, sink = Source(rng, "x", any_dtype(rng)), None
+    sink = Sink(rng, "out", source.dtype)
+    if sink.form not in ("array", "permutation"):
+        sink = Sink(rng, "out", source.dtype, iterates=False)
+    offsets = _offsets(rng, True)
+
+    def make(rng, n):
+        arrays, starts, ends, more = _found_segments(rng, n, False, offsets, True)
+        lengths = np.maximum(ends - starts, 0)
+        order = rng.permutation(len(starts))
+        to = np.zeros(len(starts), "i8")
+        to[order] = np.cumsum(lengths[order]) - lengths[order]
+        read, items = source.make(rng, n)
+        arrays |= read | sink.make(rng, int(lengths.sum())) | more | {"to": to}
+        expected = copied({key: each for key, each in arrays.items() if key not in _NO_ARRAYS})
+        target = expected["out"][expected["out_at"]] if sink.form == "permutation" else expected["out"]
+        for a, b, at in zip(starts.tolist(), ends.tolist(), to.tolist(), strict=True):
+            if a < b:
+                target[at : at + b - a] = items[a:b]
+        if sink.form == "permutation":
+            expected["out"][expected["out_at"]] = target
+        return arrays, expected
+
+    given = ", ".join([*(each.text for each in offsets), "to"])
+    arguments = f"{source.text}, {sink.text}"
+    operators = [*source.operators, *sink.operators]
+    return Case(
+        "segmented_copy", f"{arguments}, {given}", f"{arguments}, m, {given}", make, operators, most=5000
+    )
+
+
 def _segmented_order(rng, by_bits, top=False):
     """Return a case of a sort of segments, or of a top-k."""
     if by_bits:

@@ -1,0 +1,93 @@
+"""Plans of copies of segments: where they end is summed up, and a grid that stays copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from . import policies
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, ceil_div, i64
+from .segments import SegmentsProblem
+from .tuning import Tunable, types
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+_GROUP = 1024  # segments that a block sums up, a thread for each
+_NAMES = ("few", "many")
+_FEW, _MANY = range(2)
+
+_STARTS, _ENDS, _OUTS = map(Value, ("start_offsets_in", "end_offsets_in", "start_offsets_out"))
+_SUMMED = Storage(), Storage("begins")  # where segments end in their group, and where groups begin
+_GROUPS = Launch("cupar_segmented_copy_ends", "groups", _GROUP, (_STARTS, _ENDS, i64("segments"), *_SUMMED))
+_BEGINS = Launch("cupar_segmented_copy_begins", 1, _GROUP, (Storage("begins"), i64("groups")))
+_COPY = Launch(
+    "cupar_segmented_copy",
+    "grid",
+    "threads",
+    (Value("d_in"), Value("d_out"), _STARTS, _OUTS, i64("segments"), *_SUMMED, i64("groups")),
+)
+_NUMBERS = ("segments", "groups", "begins", "grid")
+_SHAPES = {
+    "few": Shape(_NUMBERS, (_GROUPS, _COPY)),
+    "many": Shape(_NUMBERS, (_GROUPS, _BEGINS, _COPY)),
+}
+
+
+def _planner(given: Properties) -> tuple[Plan, tuple[int, int]]:
+    threads = given["threads"]
+    at_once = given.occupancy("cupar_segmented_copy", threads, 0) * given["sms"]
+    return _plan, (threads // 32 * given["tile"], at_once)
+
+
+def _plan(facts: tuple[int, int], problem: SegmentsProblem, emit: Emit) -> int:
+    items, at_once = facts  # of a block, and blocks
+    segments, num_items = problem[0], problem[1]
+    if segments == 0:
+        return 0
+    groups, begins = ceil_div(segments, _GROUP), aligned(8 * segments)
+    # Segments may have more items than the array, if they overlap: blocks go on until all are copied.
+    grid = at_once
+    if num_items > 0:
+        grid = min(at_once, ceil_div(num_items, items))
+    emit(_FEW if groups == 1 else _MANY, (segments, groups, begins, grid))
+    return begins + 8 * (groups + 1)
+
+
+def _default(spec: Specialisation) -> policies.SegmentedCopyPolicy:
+    size = spec.arguments[0].value.itemsize
+    return policies.SEGMENTED_COPY.get(spec.cc, size if size in (1, 2, 4, 8) else 0)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "threads": (128, 256, 512),
+        "rows": (2, 4, 8),
+        "tile_rows": (16, 32, 64, 128, 256),
+        "run_rows": (4, 8, 16, 32),
+        "resident": (1, 2, 3, 4, 5, 6, 8),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.SegmentedCopyPolicy) -> bool:
+    return policy.threads * policy.resident <= 2048 and policy.rows <= policy.tile_rows
+
+
+_TUNABLE = Tunable("segmented_copy", policies.SegmentedCopyPolicy, _default, types, _space, _fits)
+
+
+def _traits(spec: Specialisation) -> str:
+    threads, rows, tile_rows, run_rows, resident = _TUNABLE.given(spec)
+    return f"""static constexpr int threads = {threads}, rows = {rows}, tile_rows = {tile_rows};
+static constexpr int run_rows = {run_rows}, resident = {resident};"""
+
+
+SEGMENTED_COPY = Family(
+    "segmented_copy/segmented_copy.cuh",
+    ("threads", "tile"),
+    _NAMES,
+    lambda spec: _SHAPES,
+    _planner,
+    _traits,
+    tunable=_TUNABLE,
+)

@@ -1,0 +1,131 @@
+"""Copies of many segments at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._call.algorithm import Algorithm
+from ._kernels.segmented_copy import SEGMENTED_COPY
+from ._kernels.segments import SegmentsProblem
+from ._launch.arguments import two_phases
+from ._launch.segments import check_segments
+from ._obtain.arguments import argument, converting, integers
+from ._obtain.factory_cache import memoised
+from ._obtain.obtain import obtain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
+    from ._ir.specialisation import Specialisation
+
+
+class SegmentedCopy(
+    Algorithm,
+    family=SEGMENTED_COPY,
+    uses={
+        "d_in": "used",
+        "d_out": "used",
+        "start_offsets_in": "num_segments",
+        "end_offsets_in": "num_segments",
+        "start_offsets_out": "num_segments",
+    },
+    disjoint_outputs=True,
+):
+    """A copy of segments for given types and device; see `segmented_copy`."""
+
+    def run(
+        self,
+        d_in: Array,
+        d_out: Array,
+        num_segments: int,
+        start_offsets_in: Array,
+        end_offsets_in: Array,
+        start_offsets_out: Array,
+        stream: Stream = None,
+    ) -> None:
+        """Copy `num_segments` segments, from 0 to 2**33 - 1.
+
+        The arrays must hold all items that the offsets name, which is checked on
+        the CPU alone. `stream` as in `Algorithm`.
+        """
+        offsets = start_offsets_in, end_offsets_in, start_offsets_out
+        self._run(stream, (d_in, d_out, num_segments, *offsets))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    @staticmethod
+    def _problem_maker(spec: Specialisation) -> Callable[..., SegmentsProblem]:
+        from ._device.arrays import length
+
+        def problem(d_in: Any, num_segments: int) -> SegmentsProblem:
+            check_segments(num_segments)
+            return SegmentsProblem(num_segments, length(d_in), 0, 0)
+
+        return problem
+
+
+@memoised
+def segmented_copy(
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    start_offsets_in: ArrayOrType,
+    end_offsets_in: ArrayOrType,
+    start_offsets_out: ArrayOrType,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
+) -> SegmentedCopy:
+    """Build a copy of segments, or fetch it from the cache.
+
+    Items ``start_offsets_in[s]`` to ``end_offsets_in[s] - 1`` are written from
+    ``start_offsets_out[s]`` on. Segments may have any lengths, be in any order
+    and overlap in the input; one that ends where it begins or before is empty.
+    Where they overlap in the output, an item is what one of them writes.
+
+    Parameters
+    ----------
+    d_in : device array, iterator or dtype
+        The input. Only its dtype matters here.
+    d_out : device array, iterator or dtype
+        Where the items go, of the same dtype or one that they are converted to.
+        It may not overlap the input.
+    start_offsets_in, end_offsets_in, start_offsets_out
+        Device arrays, iterators or dtypes, `num_segments` items. Of any integer
+        dtype.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        iterators call: see `Algorithm`, which also lists exceptions.
+
+    Returns
+    -------
+    SegmentedCopy
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> items, out = np.array([5, 6, 7, 8]), np.zeros(4, np.int64)
+    >>> starts, ends, to = np.array([2, 0]), np.array([4, 1]), np.array([0, 3])
+    >>> copy = cupar.segmented_copy(items, out, starts, ends, to, cc="cpu")
+    >>> copy.run(items, out, 2, starts, ends, to)
+    >>> print(out)
+    [7 8 0 5]
+
+    Notes
+    -----
+    It does what CUB's ``DeviceCopy::Batched`` does, by kernels of cupar's own:
+    S. Baxter, "Modern GPU: Load-Balancing Search", 2013. Arrays that are not
+    parts of one are segments, too, of an array that spans all of them.
+    """
+    source = argument("d_in", d_in)
+    offsets = {
+        "start_offsets_in": start_offsets_in,
+        "end_offsets_in": end_offsets_in,
+        "start_offsets_out": start_offsets_out,
+    }
+    found = [integers(name, each) for name, each in offsets.items()]
+    arguments = source, converting("d_out", d_out, source), *found
+    return obtain(SegmentedCopy, "segmented_copy", arguments, {}, cc, wait, link)
