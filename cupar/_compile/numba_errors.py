@@ -56,13 +56,13 @@ def _why(error: BaseException, text: str) -> str:
             continue
         if not isinstance(explain, str):
             return explain(match)
-        given = {name: said if name in _NAMES else types(said) for name, said in match.groupdict().items()}
+        given = {name: said if name in _NAMES else readable(said) for name, said in match.groupdict().items()}
         return explain.format_map(given)
     lines = (line.strip() for line in text.split("\n"))
     line = next((line for line in lines if line and not line.startswith(("Failed in ", "During: "))), "")
     kind = type(error)
     name = "" if line and kind.__module__.startswith("numba") else kind.__name__
-    return ": ".join(filter(None, (name, types(line)[:300].rstrip("."))))
+    return ": ".join(filter(None, (name, readable(line)[:300].rstrip("."))))
 
 
 def is_of_the_operator(error: ImportError) -> bool:
@@ -157,7 +157,7 @@ _TYPES = (
 )
 
 
-def types(text: str) -> str:
+def readable(text: str) -> str:
     """Return numba's names of types as users know them."""
     for pattern, known in _TYPES:
         text = re.sub(pattern, known, text)
@@ -165,7 +165,7 @@ def types(text: str) -> str:
 
 
 def _no_implementation(match: re.Match[str]) -> str:
-    call = types(match["call"].strip())
+    call = readable(match["call"].strip())
     name, _, arguments = call.partition("(")
     arguments = arguments.removesuffix(")")
     if "list of" in arguments or "reflected list" in arguments:
@@ -221,8 +221,10 @@ def _no_attribute(match: re.Match[str]) -> str:
     if owner.startswith("list("):
         return _NO_LIST
     if owner.startswith("Struct("):
-        return f"{types(owner)} has no field {name!r}; its fields are those given above"
-    return f"{types(owner)} has no attribute {name!r}; operators get numbers, and structs with named fields"
+        return f"{readable(owner)} has no field {name!r}; its fields are those given above"
+    return (
+        f"{readable(owner)} has no attribute {name!r}; operators get numbers, and structs with named fields"
+    )
 
 
 def _untyped(match: re.Match[str]) -> str:
@@ -245,8 +247,8 @@ def _untyped(match: re.Match[str]) -> str:
 
 
 def _unbindable(match: re.Match[str]) -> str:
-    given, named = types(match["args"]).removesuffix(",)").strip("(),"), match["kws"]
-    kws = ", ".join(f"{name}={types(kind)}" for name, kind in re.findall(r"'(\w+)': ([^,}]+)", named))
+    given, named = readable(match["args"]).removesuffix(",)").strip("(),"), match["kws"]
+    kws = ", ".join(f"{name}={readable(kind)}" for name, kind in re.findall(r"'(\w+)': ([^,}]+)", named))
     call = ", ".join(filter(None, (given, kws)))
     return f"a function of {match['signature']} is called with ({call}): {match['why']}"
 

@@ -20,7 +20,6 @@ from .._ir import types as described
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
-from .captured_arrays import parametrised
 from .numba_types import array_type, number_type, value_type
 from .python_to_ltoir import Thaw, _compiled, _ltoir, explained_as
 
@@ -53,7 +52,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
         from .._numba import compiler
 
         has_lines = bool(spec.option("lineinfo"))
-        function = Thaw(has_lines).device_function(parametrised(op.function, op.captures)).py_func
+        function = Thaw(has_lines).device_function(op.function).py_func
         captured = [array_type(each.dtype, each.ndim) for each in op.captures]
         library, _ = compiler._compile_pyfunc_with_fixup(
             function,

@@ -44,7 +44,6 @@ from .._ir.operator import Operator, ResultError
 from .._jobs.threads import collecting, off_main_thread
 from .._numba import OPTIONS
 from . import arithmetic, bfloat16, numba_errors, numba_settings, wrapper
-from .captured_arrays import parametrised
 from .cpp_calls import caller
 from .numba_errors import NotCompiledError
 from .numba_types import array_loader, array_type, dtype_of, parameter_type, struct_maker, value_type
@@ -83,7 +82,7 @@ class Thaw:
 
     def operator(self, op: Operator) -> Any:
         """Make a device function of an operator; captured arrays are its first arguments."""
-        frozen = parametrised(op.function, op.captures)
+        frozen = op.function
         has_signatures = isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
         if has_signatures and op.captures:
             raise NotCompiledError("it was given signatures, and reads arrays: drop the signatures")
@@ -287,7 +286,7 @@ def returned(result: Any, numba: Any = _numba) -> np.dtype[Any] | str:
     `numba` is as for `dtype_of`.
     """
     dtype = dtype_of(result, numba)
-    return numba_errors.types(str(result)) if dtype is None else dtype
+    return numba_errors.readable(str(result)) if dtype is None else dtype
 
 
 def _calling(function: Any, arity: int) -> FrozenFunction:

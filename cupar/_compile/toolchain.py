@@ -203,11 +203,11 @@ def _in(room: str, names: str) -> tuple[str, ...]:
 KERNELS = ("_build", *_in("_compile", "external nvjitlink nvrtc"))
 OPERATORS = (
     *("_base.generated", "_numba", "structs"),
-    *_in("_compile", "arithmetic bfloat16 captured_arrays cpp_calls inference numba_settings numba_types"),
+    *_in("_compile", "arithmetic bfloat16 cpp_calls inference numba_settings numba_types"),
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     *_in("_external", "cpp declared signatures"),
     *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
-    *_in("_ir", "kinds nodes operator specialisation types"),
+    *_in("_ir", "captured_arrays kinds nodes operator specialisation types"),
 )
 ON_CPU = (
     *_in(

@@ -17,7 +17,7 @@ from .iterators import functions_of
 from .operators import function_of
 from .schedules import FIRST_VALUE, WORDS, Part, phase_spec_of
 from .templates import Abstract, Filling, Template, symbol, template_of
-from .values import Place, cast_to, constant, inlined, integer, memory, outlined, value_type
+from .values import Place, cast_to, constant, inlined, integer, memory, outlined, value_of
 
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
 
@@ -226,4 +226,4 @@ def whole(spec: Specialisation) -> tuple[Template, Filling]:
     names["phase"] = phase
     lines = [f"if phase(p) == {i}:\n    phase{i}(p)" for i in range(len(phases))]
     run = outlined(define(spec.algorithm, "run", _RUN, names, lines=lines))
-    return template_of(run), Filling(lambda role: value_type(kit.dtype_of(role)), kit.functions)
+    return template_of(run), Filling(lambda role: value_of(kit.dtype_of(role)).kind, kit.functions)

@@ -36,14 +36,13 @@ from .values import (
     kept,
     struct_maker,
     value_of,
-    value_type,
 )
 
 
 class _Thaw(Thaw):
     """Turns a frozen copy into functions that numba compiles for the CPU."""
 
-    _value_type = staticmethod(value_type)
+    _value_type = staticmethod(value_of)
     _struct_maker = staticmethod(struct_maker)
 
     def _jitted(self, function: FunctionType, options: dict[str, Any]) -> Any:

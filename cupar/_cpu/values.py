@@ -137,11 +137,6 @@ def value_of(dtype: DType) -> Value:
     return Value(from_dtype(dtype), from_dtype(dtype))
 
 
-def value_type(dtype: DType) -> Any:
-    """Return the numba type of a value in an operator."""
-    return value_of(dtype).kind
-
-
 # --- LLVM's code -----------------------------------------------------------------------------------------
 
 
@@ -338,7 +333,7 @@ def casting(value: Value) -> Any:
 @functools.cache
 def division(dtype: DType) -> tuple[Any, Any]:
     """Return ``quotient(a, b)`` and ``remainder(a, b)`` of integers, as C's `/` and `%`."""
-    kind, is_signed = value_type(dtype), dtype.kind == "i"
+    kind, is_signed = value_of(dtype).kind, dtype.kind == "i"
 
     def function(emit: Callable[..., Any]) -> Any:
         return _emitted(kind, (kind, kind), lambda context, builder, a, b: emit(builder, is_signed, a, b))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -235,7 +235,8 @@ def expression(kind: OpKind, inputs: Sequence[DType], output: DType) -> str | No
     return f"({code})" if result == output else _as(output, f"({code})")
 
 
-def _python(kind: OpKind, inputs: Sequence[DType], is_one_type: bool) -> str:
+@lru_cache
+def _python(kind: OpKind, inputs: tuple[DType, ...], is_one_type: bool) -> str:
     """Return a kind's result for `a` and `b` in Python, of integers with C's `quotient` and `remainder`."""
     python, letters = TRAITS[kind].python, {each.kind for each in inputs}
     is_bool = letters == {"b"}

@@ -75,7 +75,7 @@ class Operator:
 
     @property
     def function(self) -> Any:
-        """The frozen copy that numba compiles; None if it compiles nothing."""
+        """What numba compiles, None of C++: the frozen copy, with captured arrays as its first arguments."""
         return None if self.source is None else self.source.frozen
 
     @property

@@ -143,6 +143,10 @@ def _of_function(
     refused = found.refused or found.recursion
     if refused:
         raise TypeError(f"{made.described}: {refused}")
+    if found.captures:
+        from .captured_arrays import parametrised
+
+        return replace(made, source=parametrised(found))
     return made
 
 

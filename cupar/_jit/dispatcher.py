@@ -155,6 +155,10 @@ class Dispatcher(Accessors):
             raise TypeError(f"kernel {self.__name__}{place(function)}: {found.refused}")
         captures = found.captures
         state = CapturedState(captures, function) if captures else None
+        if captures:
+            from .._ir.captured_arrays import parametrised
+
+            found = parametrised(found)
         nothing: np.dtype[Any] = np.dtype("V")
         return Operator(
             self.__name__,

@@ -13,14 +13,14 @@ import inspect
 import sys
 from collections.abc import Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.data import replace
 from .._base.generated import define
 from .._fingerprint.frozen import FrozenFunction, FrozenJitted
 
 if TYPE_CHECKING:
-    from .._fingerprint.walk import Capture
+    from .._fingerprint.walk import Fingerprint
 
 _AROUND = """
 def around({others}):
@@ -32,13 +32,17 @@ def around({others}):
 """
 
 
-def parametrised(frozen: Any, captures: Sequence[Capture]) -> Any:
-    """Return a frozen function that does the same, with the captured arrays as its first arguments."""
-    if not captures:
-        return frozen
-    if isinstance(frozen, FrozenJitted):
-        return FrozenJitted(parametrised(frozen.function, captures), frozen.options)
-    function: FrozenFunction = frozen
+def parametrised(found: Fingerprint) -> Fingerprint:
+    """Return a fingerprint whose frozen copy has the captured arrays as its first arguments.
+
+    Raises
+    ------
+    TypeError
+        If a function within it reads an array as a global, or there are too many variables.
+    """
+    frozen, captures = found.frozen, found.captures
+    jitted = frozen if isinstance(frozen, FrozenJitted) else None
+    function: FrozenFunction = frozen if jitted is None else jitted.function
     code = _in_closure(function.code, [each.name for each in captures if not each.in_closure])
     arguments = [f"argument_{i}" for i in range(code.co_argcount)]
     given = [*arguments]
@@ -67,7 +71,8 @@ def parametrised(frozen: Any, captures: Sequence[Capture]) -> Any:
     cells = dict(zip(function.code.co_freevars, function.cells, strict=True))
     by_name = {variable: cells[name] for name, variable in own.items() if name in cells}
     whole = outer.replace(co_consts=constants)
-    return replace(function, code=whole, cells=[by_name[variable] for variable in outer.co_freevars])
+    made = replace(function, code=whole, cells=[by_name[variable] for variable in outer.co_freevars])
+    return replace(found, frozen=made if jitted is None else replace(jitted, function=made))
 
 
 def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
