@@ -2,8 +2,8 @@
 
     python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,union-pairs,
                               intersection-pairs,difference-pairs,symmetric-pairs,few-ids,some-ids,many-ids,
-                              any-order,edges,many-edges,median,unique,expand,ranges-64,ranges-1000,
-                              ranges-2^16,join-16,join-1024,join-16384]
+                              any-order,edges,many-edges,median,medians,unique,expand,ranges-64,
+                              ranges-1000,ranges-2^16,join-16,join-1024,join-16384]
                               [--repeats 7] [--seconds 90] [--json FILE]
 
 It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
@@ -19,8 +19,9 @@ It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTor
 * ranges are `take_ranges` of float32, of ranges of 64, 1,000 or 2^16 items on average, in any order; in the
   column of Thrust is CUB's ``DeviceMemcpy::Batched``, which is given pointers and lengths;
 * join is `concatenate` of 16, 1,024 or 16,384 arrays of float32, whose lengths are no multiples of 4;
-* median is that of float32; unique is `unique_all` of a quarter of as many int32, beside others' unique
-  with indices where they have them, inverse and counts; expand is `repeat` by counts from 0 to 7.
+* median is that of float32, and medians those of rows of 2^14;
+* unique is `unique_all` of a quarter of as many int32, beside others' unique with indices where they have
+  them, inverse and counts; expand is `repeat` by counts from 0 to 7.
 
 All take turns, as _turns.py says; tables give medians. copy is a copy that reads and writes as many bytes as
 must at least be read and written. What waits for the GPU within the call has the host's time in it.
@@ -50,9 +51,10 @@ SETS["symmetric"] = "set_symmetric_difference"
 PAIRS = {f"{what}-pairs": what for what in SETS}
 IDS = {"few-ids": 64, "some-ids": 1 << 12, "many-ids": 1 << 20, "any-order": 1 << 20}
 EDGES = {"edges": 64, "many-edges": 1000}
+ROW = 1 << 14
 RANGES = {"ranges-64": 64, "ranges-1000": 1000, "ranges-2^16": 1 << 16}
 JOINED = {f"join-{number}": number for number in (16, 1024, 16_384)}
-WHATS = (*SETS, *PAIRS, *IDS, *EDGES, "median", "unique", "expand", *RANGES, *JOINED)
+WHATS = (*SETS, *PAIRS, *IDS, *EDGES, "median", "medians", "unique", "expand", *RANGES, *JOINED)
 GOALS = {
     **dict.fromkeys((*SETS, *PAIRS), ("copy", 0.6)),
     "few-ids": ("copy", 0.7),
@@ -94,6 +96,8 @@ class More(Gpu):
             self.length = int(self.y.sum())
         else:
             self.x = cupy.asarray(rng.random(n, "f4"))
+            if what == "medians":
+                self.x = self.x.reshape(-1, min(n, ROW))
         self.edges = np.linspace(0, 1, EDGES.get(what, 1) + 1) ** 2
         if what in RANGES:
             bounds = np.concatenate(
@@ -137,6 +141,10 @@ class More(Gpu):
         return self.what in ("union-pairs", "symmetric-pairs")
 
     @property
+    def _axis(self) -> int | None:
+        return 1 if self.what == "medians" else None
+
+    @property
     def right(self) -> Any:
         """What is right, on the host."""
         if not hasattr(self, "_right"):
@@ -164,8 +172,8 @@ class More(Gpu):
             return x[np.repeat(self.starts - np.cumsum(lengths) + lengths, lengths) + np.arange(self.length)]
         if self.what in JOINED:
             return np.concatenate([_host(each) for each in self.parts])
-        if self.what == "median":
-            return np.median(x)
+        if self.what in ("median", "medians"):
+            return np.median(x, axis=self._axis)
         if self.what == "unique":
             return np.unique(x)
         return np.repeat(x, _host(self.y))
@@ -203,8 +211,8 @@ class More(Gpu):
             return partial(arrays.take_ranges, x, starts, ends, size=self.length)
         if self.what in JOINED:
             return partial(arrays.concatenate, self.parts)
-        if self.what == "median":
-            return partial(arrays.median, x)
+        if self.what in ("median", "medians"):
+            return partial(arrays.median, x, axis=self._axis)
         if self.what == "unique":
             return partial(arrays.unique_all, x, size=int(x.size))
         return partial(arrays.repeat, x, y, size=self.length)
@@ -232,8 +240,8 @@ class More(Gpu):
         if self.what in JOINED:
             parts = [self.tensor(each) for each in self.parts]
             return lambda: torch.cat(parts)
-        if self.what == "median":
-            return lambda: torch.median(x)
+        if self.what in ("median", "medians"):
+            return partial(torch.median, x, *([] if self._axis is None else [self._axis]))
         if self.what == "unique":
             return lambda: torch.unique(x, return_inverse=True, return_counts=True)
         if self.what == "expand":
@@ -256,8 +264,8 @@ class More(Gpu):
         if self.what in EDGES:
             edges = cupy.asarray(self.edges)
             return lambda: cupy.histogram(x, edges)
-        if self.what == "median":
-            return lambda: cupy.median(x)
+        if self.what in ("median", "medians"):
+            return lambda: cupy.median(x, self._axis)
         if self.what == "unique":
             return lambda: cupy.unique(x, return_index=True, return_inverse=True, return_counts=True)
         return None

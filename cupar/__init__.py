@@ -47,6 +47,7 @@ _NAMES = {
     "merges": "Merge merge",
     "operators": "OpKind RawOp",
     "partition": "Select ThreeWayPartition select three_way_partition",
+    "ranks": "SegmentedNthElement segmented_nth_element",
     "reduce": "Determinism Reduce reduce_into",
     "runs": (
         "ReduceByKey RunLengthEncode ScanByKey "
@@ -140,6 +141,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .partition import ThreeWayPartition as ThreeWayPartition
     from .partition import select as select
     from .partition import three_way_partition as three_way_partition
+    from .ranks import SegmentedNthElement as SegmentedNthElement
+    from .ranks import segmented_nth_element as segmented_nth_element
     from .reduce import Determinism as Determinism
     from .reduce import Reduce as Reduce
     from .reduce import reduce_into as reduce_into

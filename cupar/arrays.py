@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ._base.lazy import fetched
 
 _NAMES = {
-    "counting": "Histogram bincount histogram median quantile segment_reduce",
+    "counting": "Histogram bincount histogram segment_reduce",
     "elements": (
         "adjacent_difference fill for_each gather gather_if replace replace_if reverse roll sample scatter "
         "scatter_if sequence shift shuffle tabulate"
@@ -34,6 +34,7 @@ _NAMES = {
     "predicates": (
         "compress count count_if inner_product partition_copy remove_if transform_reduce transform_scan"
     ),
+    "quantiles": "median nth_element quantile",
     "reductions": "reduce",
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
     "selection": "CountedRuns Runs copy_if nonzero partition_by reduce_by_key run_length_encode",
@@ -52,8 +53,6 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.counting import Histogram as Histogram
     from ._functions.counting import bincount as bincount
     from ._functions.counting import histogram as histogram
-    from ._functions.counting import median as median
-    from ._functions.counting import quantile as quantile
     from ._functions.counting import segment_reduce as segment_reduce
     from ._functions.elements import adjacent_difference as adjacent_difference
     from ._functions.elements import fill as fill
@@ -114,6 +113,9 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.predicates import remove_if as remove_if
     from ._functions.predicates import transform_reduce as transform_reduce
     from ._functions.predicates import transform_scan as transform_scan
+    from ._functions.quantiles import median as median
+    from ._functions.quantiles import nth_element as nth_element
+    from ._functions.quantiles import quantile as quantile
     from ._functions.reductions import reduce as reduce
     from ._functions.scans import cumulative_prod as cumulative_prod
     from ._functions.scans import cumulative_sum as cumulative_sum

@@ -1,4 +1,4 @@
-"""Sorts of numbers by their bits on the CPU, which are NumPy's."""
+"""Sorts of numbers by their bits on the CPU, and searches for ranks, which are NumPy's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from .. import structs
 from .._ir.specialisation import Specialisation
+from .._kernels.nth_element import PROPAGATING
 from . import offsets
 
 Gather = Callable[[Sequence[Any], Any, Any], None]
 
 
 def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gather | None) -> None:
-    """Do a radix sort, a segmented sort or a top-k.
+    """Do a radix sort, a segmented sort, a top-k or a search for the n-th elements.
 
     Parameters
     ----------
@@ -33,15 +34,14 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         return
     k = getattr(problem, "k", 0)
     sizes = {"d_out_keys": k * segments, "d_out_values": k * segments} if k else {}
-    sizes |= dict.fromkeys(("start_offsets_in", "end_offsets_in"), segments)
+    sizes |= dict.fromkeys(("start_offsets_in", "end_offsets_in", *_OF_SEGMENTS), segments)
     arrays = {
         each.name: _array(value, sizes.get(each.name, n), each.value)
         for each, value in zip(spec.arguments, values, strict=True)
         if each.is_pointer
     }
-    keys, descends = arrays["d_in_keys"], spec.option("order") == "DESCENDING"
     if spec.algorithm == "radix_sort":
-        _radix_sort(arrays, problem, descends)
+        _radix_sort(arrays, problem, spec.option("order") == "DESCENDING")
         return
     if has_offsets:
         starts, ends = (arrays[name].astype(np.int64) for name in ("start_offsets_in", "end_offsets_in"))
@@ -50,6 +50,10 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         starts = np.arange(segments) * problem.segment_size
         ends = starts + problem.segment_size
     lengths = np.maximum(ends - starts, 0)
+    if spec.algorithm == "segmented_nth_element":
+        _nth_elements(arrays, problem, starts, lengths, spec.option("order") == PROPAGATING)
+        return
+    keys, descends = arrays["d_in_keys"], spec.option("order") == "DESCENDING"
     places, of_segment, _ = _spread(starts, lengths)
     if segments == 1:
         order = np.argsort(ranks(keys[places], descends), kind="stable")
@@ -63,6 +67,62 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
     _gather(arrays, found, targets)
     if gather is not None:
         gather(values, np.ascontiguousarray(found), np.ascontiguousarray(targets))
+
+
+_OF_SEGMENTS = ("d_out", "d_out_next", "d_ranks")
+_LEAST_SELECTED = 1 << 12  # items of a segment on average that is not sorted
+
+
+def _nth_elements(arrays: dict[str, Any], problem: Any, starts: Any, lengths: Any, propagates: bool) -> None:
+    """Find the item of a rank in each segment, and the one behind it."""
+    keys, found, behind = arrays["d_in"], arrays["d_out"], arrays.get("d_out_next")
+    # NumPy sorts its own floats so that NaNs are last; the bits of others, all of whose NaNs are one.
+    is_own = keys.dtype.kind in "iuf"
+    words = keys if is_own else ranks(keys, False)
+    if structs.is_bfloat16(keys.dtype):
+        low, high = (ranks(np.array([each], keys.dtype), False)[0] for each in (-np.inf, np.inf))
+        words = np.where((words < low) | (words > high), words.dtype.type(-1 & 0xFFFF), words)
+
+    def write(out: Any, where: Any, values: Any) -> None:
+        values = values if is_own else _keys_of(values, keys.dtype, False)
+        out[where] = values + 0 if keys.dtype.kind == "f" else values  # 0.0 for -0.0
+
+    def is_nan(last: Any) -> Any:
+        return last != last if is_own else last == words.dtype.type(-1 & 0xFFFF)  # noqa: PLR0124
+
+    one: Any
+    other: Any
+    last: Any
+    if "d_ranks" not in arrays:
+        n, length = problem.rank, problem.segment_size
+        rows = np.partition(words[: len(starts) * length].reshape(-1, length), n, axis=-1)
+        one, last = rows[:, n], rows[:, n:].max(axis=-1) if propagates else None
+        other = np.fmin.reduce(rows[:, min(n + 1, length - 1) :], axis=-1) if behind is not None else None
+        where: Any = slice(0, len(starts))
+    else:
+        wanted = arrays["d_ranks"].astype(np.int64)
+        where = np.flatnonzero((wanted >= 0) & (wanted < lengths))
+        starts, lengths, wanted = starts[where], lengths[where], wanted[where]
+        after = np.minimum(wanted + 1, lengths - 1)
+        if not len(where):
+            return
+        if lengths.sum() < _LEAST_SELECTED * len(where):
+            places, of_segment, _ = _spread(starts, lengths)
+            items = words[places]
+            ordered = items[np.lexsort((items, of_segment))]
+            firsts = np.cumsum(lengths) - lengths
+            one, other, last = (ordered[firsts + each] for each in (wanted, after, lengths - 1))
+        else:
+            picked = []
+            for begin, length, n, m in zip(
+                *(each.tolist() for each in (starts, lengths, wanted, after)), strict=True
+            ):
+                part = np.partition(words[begin : begin + length], sorted({n, m, length - 1}))
+                picked.append(part[[n, m, length - 1]])
+            one, other, last = np.array(picked).T
+    for out, each in ((found, one), (behind, other)):
+        if out is not None:
+            write(out, where, np.where(is_nan(last), last, each) if propagates else each)
 
 
 def _spread(starts: Any, lengths: Any) -> tuple[Any, Any, Any]:

@@ -131,12 +131,13 @@ PHASE_SPECS = {
     "segmented_sort": PhaseSpec("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
     "segmented_top_k": _NUMPYS,
+    "segmented_nth_element": _NUMPYS,
     "radix_sort": _NUMPYS,
 }
 
 
 def is_numpys(spec: Specialisation) -> bool:
-    """Whether NumPy runs it: a sort or top-k of numbers in their order."""
+    """Whether NumPy runs it: a sort, top-k or search for ranks of numbers in their order."""
     return spec.option("order") is not None
 
 

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from .. import structs
-from .._functions import counting, quantiles
+from .._functions import quantiles
 from .._functions.calls import Operand, Work
 from . import steps
 from .graphs import Tasks, taken
@@ -73,7 +73,7 @@ def median(x: da.Array, /) -> da.Array:
 
 def _quantile(name: str, x: da.Array, q: Any, method: str, mean: bool) -> da.Array:
     dtype = taken("x", x)
-    wanted, exact = counting.quantiles_of(Operand(None, np.empty(0, dtype), (0,)), q, method)
+    wanted, exact = quantiles.quantiles_of(Operand(None, np.empty(0, dtype), (0,)), q, method)
     ordered = sort(x, axis=None)
     tasks = Tasks(name, [ordered], wanted, method)
     blocks = [(ordered.name, i) for i in range(ordered.npartitions)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._functions import counting, quantiles, sets
+from .._functions import quantiles, sets
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._functions.sets import UniqueCounts
@@ -84,7 +84,7 @@ def median(work: Work, x: Any, /, *, group: Any = None) -> Any:
 def _quantile(
     name: str, work: Work, x: Operand, q: Any, method: str, group: Group, mean: bool = False
 ) -> Any:
-    wanted, exact = counting.quantiles_of(x, q, method)
+    wanted, exact = quantiles.quantiles_of(x, q, method)
     group.compare(name, {"dtype of x": str(x.dtype), "q": str(wanted.tolist()), "method": method})
     sizes = group.sizes(x.size)
     total = int(np.sum(sizes))

@@ -1,4 +1,4 @@
-"""Items counted or combined by value: segments by ids, bins, and quantiles."""
+"""Items counted or combined by value: segments by ids, and bins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
 from . import libraries, operators, quick
-from .axes import INT64, AxisLayout, columns, constant, indices
+from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work, enter
 from .items import size_of
 from .rows import (
@@ -28,11 +28,8 @@ from .rows import (
     check_kind,
     check_numbers,
     dtypes_of,
-    over_axes,
     positions,
     reduced_rows,
-    result_shape,
-    sorted_rows,
 )
 from .values import accumulated, cast, casting, initial, integer
 
@@ -78,9 +75,9 @@ def _is_by_index(
     op: Any,
     determinism: Determinism,
 ) -> bool:
-    """Whether tables have room for all ids, or atomic operations can combine items in the output, an array.
+    """Whether tables have room for all ids, or atomic operations can combine items in the output.
 
-    None: it is an iterator.
+    `target` is its dtype; None: it is an iterator.
     """
     if on_cpu or number * dtype.itemsize <= _IN_TABLES:
         return True
@@ -558,153 +555,3 @@ def histogram(
     """
     found: Histogram = enter(histogram_of, {"x": x, "weights": weights}, bins, range, density, stream=stream)
     return found
-
-
-# --- Quantiles -------------------------------------------------------------------------------------------
-
-
-def _between(s: Any) -> Any:
-    low, high, last, part = s
-    if last != last:  # noqa: PLR0124
-        return last
-    if low == high:
-        return low
-    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
-
-
-def _mean(s: Any) -> Any:
-    low, high, last, part = s
-    if last != last:  # noqa: PLR0124
-        return last
-    return low if part == 0 or low == high else (low + high) / 2
-
-
-def _step(s: Any) -> Any:
-    i, length, at = s
-    return i * length + at
-
-
-_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
-
-
-def _place(q: float, length: int, method: str) -> tuple[int, float]:
-    """Return the place of a quantile in a sorted row: an index, and how far it is from there to the next."""
-    exact = q * (length - 1)
-    low = min(int(exact), length - 1)
-    part = exact - low
-    if method == "lower" or not part:
-        return low, 0.0
-    if method == "higher":
-        return low + 1, 0.0
-    if method == "nearest":
-        up = part > 0.5 or (part == 0.5 and low % 2 == 1)
-        return (low + 1 if up else low), 0.0
-    return low, 0.5 if method == "midpoint" else part
-
-
-def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any], bool]:
-    """Return the wanted quantiles, and whether they are items without interpolation."""
-    check_kind("quantile", x, "biuf")
-    if method not in _METHODS:
-        raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
-    wanted = np.asarray(q)
-    if wanted.dtype.kind not in "iuf" or not np.all((wanted >= 0) & (wanted <= 1)):
-        raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
-    return wanted, method in ("lower", "higher", "nearest")
-
-
-def _quantile(
-    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
-) -> Operand:
-    wanted, exact = quantiles_of(x, q, method)
-    items, _, layout, shape = over_axes(work, x, axis)
-    if not layout.length:
-        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
-    result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
-    out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
-    if not layout.rows:
-        return out
-    within = accumulated(out.dtype)
-    ordered, _ = sorted_rows(work, columns(items, layout), layout, False, None, stable=False)
-    values = cast(ordered, within)
-    last = PermutationIterator(values, indices(_step, layout.length, layout.length - 1))
-    for i, each in enumerate(wanted.ravel().tolist()):
-        low, part = _place(each, layout.length, method)
-        first = PermutationIterator(values, indices(_step, layout.length, low))
-        second = PermutationIterator(values, indices(_step, layout.length, low + 1 if part else low))
-        real = within if structs.kind_of(within) == "f" else _FLOAT
-        parts = ZipIterator(first, second, last, constant(real.type(part)))
-        op = _mean if mean else _first_or_nan if exact else _between
-        between = TransformIterator(parts, op, within)
-        target = casting(out.items[i * layout.rows : (i + 1) * layout.rows], within)
-        work.copy(between, target, layout.rows)
-    return out
-
-
-def _first_or_nan(s: Any) -> Any:
-    return s[0] if s[2] == s[2] else s[2]
-
-
-def quantile(
-    x: Any,
-    q: Any,
-    /,
-    *,
-    axis: Any = None,
-    method: str = "linear",
-    keepdims: bool = False,
-    stream: Any = None,
-) -> Any:
-    """Return quantiles of all items, or along axes; NaN if there is one.
-
-    Parameters
-    ----------
-    x : array
-        Of real numbers. Integers become float64.
-    q : number or sequence of numbers
-        From 0 to 1, on the host.
-    axis, keepdims, stream
-        As for `reduce`.
-    method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
-        The value between two items.
-
-    Returns
-    -------
-    array
-        With the dimensions of `q` in front.
-
-    Raises
-    ------
-    ValueError
-        If there are no items, or an argument is not one of these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
-    array([1.5, 2. ])
-    """
-    return enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
-
-
-def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
-    """Return the median of all items, or along axes; NaN if there is one.
-
-    Parameters
-    ----------
-    x, axis, keepdims, stream
-        As for `quantile`.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> float(arrays.median(np.array([4, 1, 2, 3])))
-    2.5
-    """
-    return enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)

@@ -1,4 +1,4 @@
-"""Quantiles of sorted items: the neighbours of each quantile, and the interpolation between them."""
+"""Items by their rank: n-th elements, and quantiles, which are between two of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,243 @@ import numpy as np
 
 from .. import structs
 from ..iterators import PermutationIterator, TransformIterator, ZipIterator
-from . import counting
-from .calls import Operand, Work
-from .values import accumulated, cast, casting
+from ..ranks import segmented_nth_element
+from .axes import AxisLayout, columns, constant, indices
+from .calls import Operand, Work, enter
+from .rows import check_kind, over_axes, result_shape, sorted_rows
+from .values import accumulated, cast, casting, whole
 
 _FLOAT = np.dtype(np.float64)
+
+
+def _between(s: Any) -> Any:
+    low, high, last, part = s
+    if last != last:  # noqa: PLR0124
+        return last
+    if low == high:
+        return low
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def _mean(s: Any) -> Any:
+    low, high, last, part = s
+    if last != last:  # noqa: PLR0124
+        return last
+    return low if part == 0 or low == high else (low + high) / 2
+
+
+def _step(s: Any) -> Any:
+    i, length, at = s
+    return i * length + at
+
+
+_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+def _place(q: float, length: int, method: str) -> tuple[int, float]:
+    """Return the place of a quantile in a sorted row: an index, and how far it is from there to the next."""
+    exact = q * (length - 1)
+    low = min(int(exact), length - 1)
+    part = exact - low
+    if method == "lower" or not part:
+        return low, 0.0
+    if method == "higher":
+        return low + 1, 0.0
+    if method == "nearest":
+        up = part > 0.5 or (part == 0.5 and low % 2 == 1)
+        return (low + 1 if up else low), 0.0
+    return low, 0.5 if method == "midpoint" else part
+
+
+def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return the wanted quantiles, and whether they are items without interpolation."""
+    check_kind("quantile", x, "biuf")
+    if method not in _METHODS:
+        raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
+    wanted = np.asarray(q)
+    if wanted.dtype.kind not in "iuf" or not np.all((wanted >= 0) & (wanted <= 1)):
+        raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
+    return wanted, method in ("lower", "higher", "nearest")
+
+
+_SELECTED = 4  # ranks that are looked for one by one: for more, rows are sorted
+# Rows of fewer items and fewer bytes, whose sorts on a GPU are quicker than that.
+_SORTED, _SORTED_BYTES = 513, 2049
+
+
+def _is_selected(work: Work, layout: AxisLayout, dtype: np.dtype[Any], ranks: int) -> bool:
+    """Whether items are looked for rank by rank, and rows not sorted."""
+    is_short = layout.length < _SORTED and layout.length * dtype.itemsize < _SORTED_BYTES
+    return ranks <= _SELECTED and (work.library.on_cpu or layout.rows == 1 or not is_short)
+
+
+def _quantile(
+    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
+) -> Operand:
+    wanted, exact = quantiles_of(x, q, method)
+    items, _, layout, shape = over_axes(work, x, axis)
+    if not layout.length:
+        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
+    result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
+    out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
+    if not layout.rows:
+        return out
+    places = [_place(each, layout.length, method) for each in wanted.ravel().tolist()]
+    rows = columns(items, layout)
+    is_selected = _is_selected(work, layout, x.dtype, len(set(places)))
+    if is_selected:
+        given = work.kept(rows, layout.size)
+    else:
+        given, _ = sorted_rows(work, rows, layout, False, None, stable=False)
+    within = accumulated(out.dtype)
+    real = within if structs.kind_of(within) == "f" else _FLOAT
+    op = _mean if mean else _first_or_nan if exact else _between
+    for i, (low, part) in enumerate(places):
+        target = out.items[i * layout.rows : (i + 1) * layout.rows]
+        if is_selected and not part and out.dtype == x.dtype:
+            _selected(work, given, layout, low, target)
+            continue
+        if is_selected:
+            memory = work.temporary((2 if part else 1) * layout.rows, x.dtype)
+            first, second = memory[: layout.rows], memory[layout.rows :] if part else None
+            _selected(work, given, layout, low, first, second)
+            items = first, first if second is None else second, first  # NaN if any item is
+        else:
+            at = low, low + 1 if part else low, layout.length - 1
+            items = tuple(PermutationIterator(given, indices(_step, layout.length, each)) for each in at)
+        parts = ZipIterator(*(cast(each, within) for each in items), constant(real.type(part)))
+        work.copy(TransformIterator(parts, op, within), casting(target, within), layout.rows)
+    return out
+
+
+def _selected(
+    work: Work, items: Any, layout: AxisLayout, n: int, out: Any, behind: Any = None, nans: str = "propagate"
+) -> None:
+    """Write the item of rank n of each row, and the one behind it if there is room for that."""
+    arrays = items, out, behind
+    search = segmented_nth_element(*arrays, nans=nans)
+    work.run(search, *arrays, n, num_items=layout.size, num_segments=layout.rows, segment_size=layout.length)
+
+
+def _nth_element(work: Work, x: Operand, n: Any, axis: Any, keepdims: bool) -> Operand:
+    check_kind("nth_element", x, "biuf")
+    items, _, layout, shape = over_axes(work, x, axis)
+    rank = whole("n", n)
+    if not -layout.length <= rank < layout.length:
+        raise IndexError(f"n: expected from {-layout.length} to {layout.length - 1}, got {rank}")
+    out = work.empty(result_shape(shape, keepdims), x.dtype)
+    if not layout.rows:
+        return out
+    rows, n = columns(items, layout), rank % layout.length
+    if _is_selected(work, layout, x.dtype, 1):
+        _selected(work, work.kept(rows, layout.size), layout, n, out.items, nans="last")
+    else:
+        ordered, _ = sorted_rows(work, rows, layout, False, None, stable=False)
+        work.copy(PermutationIterator(ordered, indices(_step, layout.length, n)), out.items, layout.rows)
+    return out
+
+
+def nth_element(x: Any, n: int, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return the item that a sort would put at an index, of all items or along axes, without a sort.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers. NaN is the greatest, as in `sort`, and -0.0 is as 0.0.
+    n : int
+        The index, from 0 on; negative numbers count from the greatest.
+    axis, keepdims, stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    IndexError
+        If there is no such item.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.nth_element(np.array([[3, 9, 1], [7, 5, 6]]), 0, axis=1)
+    array([1, 5])
+    """
+    return enter(_nth_element, {"x": x}, n, axis, keepdims, stream=stream)
+
+
+def _first_or_nan(s: Any) -> Any:
+    return s[0] if s[2] == s[2] else s[2]
+
+
+def quantile(
+    x: Any,
+    q: Any,
+    /,
+    *,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    stream: Any = None,
+) -> Any:
+    """Return quantiles of all items, or along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers. Integers become float64.
+    q : number or sequence of numbers
+        From 0 to 1, on the host.
+    axis, keepdims, stream
+        As for `reduce`.
+    method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
+        The value between two items.
+
+    Returns
+    -------
+    array
+        With the dimensions of `q` in front.
+
+    Raises
+    ------
+    ValueError
+        If there are no items, or an argument is not one of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
+    array([1.5, 2. ])
+    """
+    return enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
+
+
+def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return the median of all items, or along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x, axis, keepdims, stream
+        As for `quantile`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> float(arrays.median(np.array([4, 1, 2, 3])))
+    2.5
+    """
+    return enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
+
+
+# --- Of sorted items in several blocks or shards
 
 
 class QuantileIndices(NamedTuple):
@@ -24,7 +256,7 @@ class QuantileIndices(NamedTuple):
 
 def places_of(wanted: np.ndarray[Any, Any], total: int, method: str) -> QuantileIndices:
     """Return the indices of the neighbours of quantiles among `total` sorted items."""
-    found = [counting._place(each, total, method) for each in wanted.ravel().tolist()]
+    found = [_place(each, total, method) for each in wanted.ravel().tolist()]
     low, parts = np.array([place for place, _ in found], np.int64), np.array([part for _, part in found])
     return QuantileIndices(np.concatenate([low, low + (parts > 0), [total - 1]]), parts)
 
@@ -40,7 +272,7 @@ def between(
     three = np.arange(number), np.arange(number, 2 * number), np.full(number, 2 * number)
     given = [PermutationIterator(values, work.put(each)) for each in three]
     out = work.empty(wanted.shape, dtype)
-    op = counting._mean if mean else counting._first_or_nan if exact else counting._between
+    op = _mean if mean else _first_or_nan if exact else _between
     made = TransformIterator(ZipIterator(*given, work.put(parts.astype(real))), op, within)
     work.copy(made, casting(out.items, within), number)
     return out

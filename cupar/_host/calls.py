@@ -92,7 +92,7 @@ def shown_parameters(method: Any) -> list[str]:
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
 
 
-_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size")  # parameters that are a number or None
+_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size", "n")  # parameters that are a number or None
 
 
 def problem_of(cls: type[Algorithm], spec: Specialisation) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import arrays
-from .._functions import counting
+from .._functions import quantiles
 from ..operators import OpKind
 from . import results
 from .operators import (
@@ -87,7 +87,7 @@ def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool)
     ordered = _of_sort(None, along, axis, False, True)
     last, found = ordered.select(axis, -1), []
     for each in q:
-        low, part = counting._place(each, ordered.shape[axis], method)
+        low, part = quantiles._place(each, ordered.shape[axis], method)
         first, second = (ordered.select(axis, i) for i in (low, low + 1 if part else low))
         between = torch.where(first == second, first, first + (second - first) * part)
         found.append(torch.where(last.isnan(), last, between))

@@ -186,6 +186,7 @@ CASES = {
     ),
     "top_k": lambda: cupar.top_k("u4", "u4", cupar.CountingIterator(np.int64(0)), "i8", UP, cc=CC),
     "segmented_top_k": lambda: cupar.segmented_top_k("f2", "f2", None, None, "i4", "i8", cc=CC),
+    "segmented_nth_element": lambda: cupar.segmented_nth_element("f2", "f2", nans="propagate", cc=CC),
     "histogram_even": lambda: cupar.histogram_even(
         "i4", "i4", np.array([1001]), np.int16(-3), np.array([2**40]), 10**9, cc=CC
     ),

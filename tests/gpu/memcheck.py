@@ -16,6 +16,7 @@ import numpy as np
 import cupar
 from cupar._functions.calls import enter
 from cupar._functions.recurrences import recurrence_gradients
+from cupar._kernels import nth_element as plans_of_nth_element
 from cupar._kernels import policies
 from cupar._kernels import segmented_reduce as plans_of_segmented_reduce
 from cupar._kernels import top_k as plans_of_top_k
@@ -562,6 +563,34 @@ def top_k(dtype, n):
                 assert np.array_equal(d_keys.get(), np.sort(rows, axis=1)[:, ::-1][:, :k])
 
 
+def nth_elements(dtype, n):
+    """Of rows and segments of all sizes, with the items behind, which may differ in their first digit."""
+    keys = random(dtype, n).get()
+    d_in = cp.asarray(keys)
+    for size in (3, 700, 5000, n):
+        for each in (
+            (keys, np.tile(keys, 140 * size // n)) if size == 5000 <= n else (keys,)
+        ):  # a block has each
+            rows = each[: len(each) // size * size].reshape(-1, size) if 0 < size <= len(each) else []
+            if not len(rows):
+                continue
+            d_rows, d_out, d_next = cp.asarray(rows), cp.zeros(len(rows), dtype), cp.zeros(len(rows), dtype)
+            for rank in {0, size // 2, size - 1}:
+                find = cupar.segmented_nth_element(d_rows, d_out, d_next, nans="propagate")
+                find.run(d_rows, d_out, d_next, rank, num_segments=len(rows), segment_size=size)
+                ordered = np.sort(rows, axis=1)
+                assert np.array_equal(d_out.get(), ordered[:, rank])
+                assert np.array_equal(d_next.get(), ordered[:, min(rank + 1, size - 1)])
+    ends = np.unique(np.concatenate([[0, n], np.geomspace(1, max(n, 1), 20).astype(int).clip(0, n)]))
+    m = len(ends) - 1
+    d_ranks, d_starts, d_ends = cp.asarray(np.diff(ends) // 2), cp.asarray(ends[:-1]), cp.asarray(ends[1:])
+    d_out = cp.zeros(m, dtype)
+    find = cupar.segmented_nth_element(d_in, d_out, None, d_ranks, d_starts, d_ends)
+    find.run(d_in, d_out, None, None, n, m, d_ranks, d_starts, d_ends)
+    for found, start, end in zip(d_out.get(), ends, ends[1:], strict=False):
+        assert found == np.sort(keys[start:end])[(end - start) // 2]
+
+
 CHECKED = (
     transforms,
     compactions,
@@ -585,6 +614,7 @@ CHECKED = (
     columns,
     segmented_sorts,
     top_k,
+    nth_elements,
 )
 
 
@@ -596,6 +626,7 @@ def main():
     # All kernels, however few items there are.
     policies.SCAN_STAGED_BYTES = policies.PolicyTable()
     plans_of_top_k._LEAST_GROUPED = 1
+    plans_of_nth_element._ALONE = 1  # longer rows are shared
     plans_of_segmented_reduce._FEW_SHARE = 1
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")

@@ -12,7 +12,7 @@ PROCESSES = Path(__file__).parent / "processes"
 # Those of a line run in one process, where numba compiles once what they have in common.
 TOGETHER = [
     ("reductions", "scans", "transforms", "choices", "finds", "searches"),
-    ("sorts", "merges", "sets", "radix_sorts", "segmented_sorts", "top_ks"),
+    ("sorts", "merges", "sets", "radix_sorts", "segmented_sorts", "top_ks", "nth_elements"),
     ("segments", "segmented_scans", "columns", "histograms", "indexed", "runs", "iterators"),
 ]
 

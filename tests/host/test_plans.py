@@ -13,6 +13,7 @@ from cupar._kernels import (
     histogram,
     merge,
     merge_sort,
+    nth_element,
     radix_sort,
     reduce,
     reduce_by_index,
@@ -30,6 +31,7 @@ from cupar._kernels import (
 from cupar._kernels.columns import ColumnsProblem
 from cupar._kernels.family import Properties
 from cupar._kernels.merge import MergeProblem
+from cupar._kernels.nth_element import NthElementProblem
 from cupar._kernels.radix_sort import RadixSortProblem
 from cupar._kernels.reduce_by_index import ReduceByIndexProblem
 from cupar._kernels.segmented_sort import SegmentedSortProblem
@@ -207,6 +209,10 @@ FAMILIES = {
         dict(threads=256, rows=16, may_stack=1, accum_size=4, has_init=1),
     ),
     "column reduce of large values": (columns.COLUMN_REDUCE, dict(threads=256, rows=1, accum_size=40)),
+    "n-th elements": (
+        nth_element.NTH_ELEMENT,
+        dict(threads=512, tile=8192, warp=1024, segment_size=112, key_size=4),
+    ),
     "top-k": (
         top_k.TOP_K,
         dict(
@@ -309,6 +315,15 @@ PROBLEMS = {
             for m in SIZES
             for size in (0, 1, 300, 5000, 10**5, 10**8)
             for k in (0, 1, 100, 2048, 10**5)
+        ],
+    ),
+    "n-th": (
+        st.builds(NthElementProblem, counts, counts, st.one_of(st.just(0), small), small),
+        [
+            NthElementProblem(n, m, size, size // 2)
+            for n in SIZES
+            for m in SIZES
+            for size in (0, 1, 300, 5000, 10**5, 10**8)
         ],
     ),
     "column": (

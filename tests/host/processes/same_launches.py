@@ -376,5 +376,21 @@ def top_ks():
     compare("top-k", find, *[(*arrays, *each) for each in sizes])
 
 
+def nth_elements():
+    keys, out, behind = view(0, 2**36, "f4"), view(1, 2**32, "f4"), view(2, 2**32, "f4")
+    ranks, starts, ends = (view(k, 2**32, "i8") for k in (3, 4, 5))
+    find = cupar.segmented_nth_element("f4", "f4", "f4", "i8", "i8", "i8")
+    sizes = [(n, m) for n in (0, 1, 5000, 10**6, 2**31 + 5) for m in (0, 1, 300, 10**5)]
+    compare(
+        "n-th of segments",
+        find,
+        *[(keys, out, behind, None, *each, ranks, starts, ends) for each in sizes],
+    )
+    rows = cupar.segmented_nth_element("f4", "f4")
+    sizes = [(n, size) for n in (0, 1, 5000) for size in (1, 100, 600, 3000, 20_000, 10**6)]
+    given = [(size // 2, n * size, n, None, None, None, size) for n, size in sizes]
+    compare("n-th of rows", rows, *[(keys, out, None, *each) for each in given], names="segment_size")
+
+
 for each in sys.argv[2:]:
     globals()[each]()

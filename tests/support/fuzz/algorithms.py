@@ -26,6 +26,7 @@ ALGORITHMS = {
         sorts.segmented_copy,
         sorts.segmented_reduce,
         sorts.segmented_sort,
+        sorts.segmented_nth_element,
         sorts.segmented_top_k,
         sorts.top_k,
     )

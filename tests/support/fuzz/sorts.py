@@ -365,6 +365,48 @@ def segmented_top_k(rng):
     return _segmented_order(rng, True, top=True)
 
 
+def segmented_nth_element(rng):
+    dtype, _, _ = _by_bits(rng)
+    offsets, has_rows, has_next = _offsets(rng, False), rng.random() < 0.4, rng.random() < 0.5
+    nans = str(rng.choice(["last", "propagate"]))
+
+    def make(rng, n):
+        arrays, starts, ends, more = _found_segments(rng, n, has_rows, offsets, False)
+        num = more.pop("n", n)
+        keys, lengths = data.values(rng, num, dtype), np.maximum(ends - starts, 0)
+        if has_rows:
+            ranks = np.full(len(starts), int(rng.integers(0, max(more["size"], 1))))
+            arrays["k"] = int(ranks[0]) if len(ranks) else 0
+        else:
+            ranks = rng.integers(-1, np.maximum(lengths, 1) + 1)
+            arrays["ranks"] = ranks.astype("i4")
+        outputs = ["out", "behind"] if has_next else ["out"]
+        arrays |= {each: data.values(rng, len(starts), dtype, "few") for each in outputs}
+        arrays |= {"keys": keys, **more, "num": num}
+        expected = copied({key: each for key, each in arrays.items() if key not in _NO_ARRAYS})
+        is_float = structs.kind_of(dtype) == "f"
+        for i, (a, b, n_) in enumerate(zip(starts.tolist(), ends.tolist(), ranks.tolist(), strict=True)):
+            if not 0 <= n_ < b - a:
+                continue
+            items = [each + 0 if is_float else each for each in keys[a:b]]
+            unknown = [each for each in items if each != each]
+            known = sorted(each for each in items if each == each)
+            ordered = known + unknown
+            if unknown and nans == "propagate":
+                ordered = unknown[:1] * len(items)
+            expected["out"][i] = ordered[n_]
+            if has_next:
+                expected["behind"][i] = ordered[min(n_ + 1, b - a - 1)]
+        return arrays, expected
+
+    beside = "behind" if has_next else "None"
+    given = "None, None, None" if has_rows else "ranks, " + ", ".join(each.text for each in offsets)
+    build = f"keys, out, {beside}, {given}, nans={nans!r}"
+    call = f"keys, out, {beside}, {'k' if has_rows else 'None'}, num, m, {given}"
+    call += ", segment_size=size" if has_rows else ""
+    return Case("segmented_nth_element", build, call, make, [], most=5000)
+
+
 def top_k(rng):
     dtype, order, values = _by_bits(rng)
     source = Source(rng, "x", values) if values is not None else None
