@@ -2,8 +2,8 @@
 
 Python blocks run in order, those of a page in one namespace; ``pycon`` blocks are doctests. One behind the
 comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there; one behind
-``<!-- needs torch -->`` too, where that package is not installed. Notebooks are run as the site is built, and
-here without Jupyter.
+``<!-- needs torch -->`` too, where that package is not installed. Notebooks are run without Jupyter;
+``.ci/docs`` builds the site, which runs them with it, and looks at what is in it.
 """
 
 import argparse
@@ -95,11 +95,10 @@ def test_python_blocks_run(session_cache, tmp_path):
     """All in one process, for what that takes to import."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CUPAR_")}
     environment |= {"CUPAR_CACHE_DIR": str(session_cache), "PYTHONWARNINGS": "error::UserWarning"}
-    notebooks = [] if find_spec("myst_nb") else NOTEBOOKS  # which Jupyter runs as the site is built
-    command = [sys.executable, __file__, *map(str, [*PAGES, *notebooks])]
+    command = [sys.executable, __file__, *map(str, [*PAGES, *NOTEBOOKS])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\nran ") >= 9 + len(notebooks)
+    assert done.stdout.count("\nran ") >= 9 + len(NOTEBOOKS)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name)
@@ -345,25 +344,6 @@ def test_every_page_is_in_the_contents():
             listed |= {path.parent / f"{line}.md" for line in lines}
     listed = {path.with_suffix(".ipynb") if not path.exists() else path for path in listed}
     assert listed == {*PAGES, *notebooks}
-
-
-# --- The site
-
-
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path):
-    for package in ("sphinx", "myst_nb", "furo", "sphinx_design"):
-        pytest.importorskip(package)
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-d", str(tmp_path / "trees")]
-    done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "cupar cache export" in (tmp_path / "site/command-line.html").read_text()
-    assert "private vulnerability reporting" in (tmp_path / "site/security.html").read_text()
-    notebook = (tmp_path / "site/examples/random_walk.html").read_text()
-    assert "<div>inclusive_scan for the CPU<table>" in notebook
-    assert "below its highest point" in notebook
-    assert len(re.findall(r">built \(compile ", notebook)) == 3
-    assert notebook.count(">disk in ") == 1
 
 
 if __name__ == "__main__":
