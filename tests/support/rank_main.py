@@ -139,6 +139,7 @@ def transported(group):
 def repeated(group):
     """Have calls repeat, with other data and on other streams: from the second one on they are graphs."""
     import cupy
+    import torch
 
     x, out, zero = cupy.zeros(1000, "i4"), cupy.zeros(1, "i4"), np.zeros(1, "i4")
     keys, unique, sums, scanned, counts = *(x.copy() for _ in range(4)), cupy.zeros(3, "i8")
@@ -166,6 +167,13 @@ def repeated(group):
         np.testing.assert_array_equal(result.get(), before + (i + group.rank) * np.arange(1, 1001))
     for each in (total, by_key, handed):
         assert [callable(graph) for graph, _ in each._replays._known.values()] == [True]
+    tensors = (torch.full((1000,), group.rank, dtype=torch.int32, device="cuda") for _ in range(2))
+    result = torch.zeros(1, dtype=torch.int32, device="cuda")
+    for i, tensor in enumerate([next(tensors)] * 3 + [*tensors]):
+        total.run(tensor.add_(1), result, 1000, zero)
+        begun = i + 1 if i < 3 else 1
+        assert int(result) == 1000 * sum(range(begun, begun + group.size))
+    assert len(total._replays._known) == 3
 
 
 def aborted(group, ports):
