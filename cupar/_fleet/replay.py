@@ -87,12 +87,17 @@ def _part(argument: Any) -> Any:
     """Return the part of a key that an argument has, and know for its class how; TypeError if it has none."""
     cls = type(argument)
     if cls not in _PARTS:
-        _of_array(argument)
-        if cls in device_arrays.CUPY:
-            _PARTS[cls] = attrgetter("data.ptr", "size", "dtype", "_c_contiguous", "_f_contiguous")
-        else:
-            _PARTS[cls] = _of_tensor if cls in device_arrays.TORCH else _of_array
+        _PARTS[cls] = _reader(argument)
     return _PARTS[cls](argument)
+
+
+def _reader(argument: Any) -> Callable[[Any], Any]:
+    if isinstance(argument, np.generic):
+        return _of_host
+    _of_array(argument)  # raises if it is none
+    if type(argument) in device_arrays.CUPY:
+        return attrgetter("data.ptr", "size", "dtype", "_c_contiguous", "_f_contiguous")
+    return _of_tensor if type(argument) in device_arrays.TORCH else _of_array
 
 
 def _of_array(array: Any) -> Any:

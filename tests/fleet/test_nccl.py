@@ -167,6 +167,7 @@ def test_calls_that_repeat_are_captured(stand_ins):
     gpu.captured[900] = []
     assert replays.find(900, call) is None
     assert replays.find(0, (own, *call[1:])) is None  # an array of the host, which may change
+    assert [replays.find(0, (*call[:3], np.float32(3))) for _ in range(2)][1] is not None
     nothing = (*call[:3], 0.0)
     assert [replays.find(0, nothing) for _ in range(2)][1] is not None
     assert replays.find(0, (*call[:3], -0.0)) is None  # which is equal, and not the same
