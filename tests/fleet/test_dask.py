@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
+from support.ranks import Affine, by_a, composed
 
 import cupar
 from cupar import arrays
@@ -25,7 +26,6 @@ dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 steps = pytest.importorskip("cupar._dask.steps")
 
-Affine = cupar.gpu_struct({"a": np.int64, "b": np.int64}, "Affine")
 CHUNKS = [(10,) * 4, (0, 1, 25, 0, 9, 5, 0), (0, 40), (2,) * 20]
 
 
@@ -35,21 +35,12 @@ def one_thread():
         yield
 
 
-def composed(f, g):
-    """Return the map that is f, and then g: not commutative."""
-    return f.a * g.a % 10007, (f.b * g.a + g.b) % 10007
-
-
 def filled(a, b):
     return b if b == b else a
 
 
 def low_bits(a, b):
     return (a & 3) < (b & 3)
-
-
-def by_a(p, q):
-    return p.a < q.a
 
 
 def same_ten(a, b):
@@ -71,13 +62,10 @@ def one_by_one(items, op, init=None):
     if items.dtype.names is None:
         return np.array([*itertools.accumulate(items, op)], items.dtype)
     first = [] if init is None else [init]
-    steps = itertools.accumulate([*first, *items.tolist()], lambda p, q: composed(_Map(*p), _Map(*q)))
+    steps = itertools.accumulate(
+        [*first, *items.tolist()], lambda p, q: tuple(composed(Affine(*p), Affine(*q)))
+    )
     return np.array([*steps][len(first) :], items.dtype)
-
-
-class _Map:
-    def __init__(self, a, b):
-        self.a, self.b = a, b
 
 
 def unknown(x):
@@ -376,7 +364,7 @@ def test_names_of_tasks_follow_from_what_is_done():
     names = [each.name for each in found]
     assert len({*names}) == len(names)
     assert [each.name for each in all_of(*sample(), lambda a, b: a + b + 1, low_bits)] == names
-    program = _NAMES.format(path=[str(Path(__file__).parent)])
+    program = _NAMES.format(path=[str(each) for each in Path(__file__).parents[:2]])
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
