@@ -141,8 +141,8 @@ def on_host(array):
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2)])
-@pytest.mark.parametrize("dtype", ["u1", "i4", "f2", "f4", "f8"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4"])
 def test_quantiles_are_numpys(dtype, axis, rng):
     host = some(rng, 7 * 90 * 4, dtype).reshape(7, 90, 4)
     if host.dtype.kind == "f":
