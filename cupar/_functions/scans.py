@@ -132,7 +132,7 @@ def scan(
            [7, 4]])
     """
     plain = axis is None and init is None and not (exclusive or reverse) and dtype is None and out is None
-    if plain and stream is None and like is None:
+    if plain and stream is None and like is None and num_items is None:
         try:
             found = _SCANS[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)
         except (KeyError, AttributeError):

@@ -440,6 +440,15 @@ def test_segments_are_sorted_by_the_bits_that_ids_have(monkeypatch):
     assert sorts == [(np.float32, (0, 3))]  # items themselves, by 3 bits
 
 
+def test_a_number_of_items_is_refused_with_arrays_that_go_the_short_way():
+    x = np.array([1, 2, 3.0])
+    for function in (arrays.reduce, arrays.scan):
+        for _ in range(2):
+            function(x)
+        with pytest.raises(TypeError, match="num_items: expected None, as there is no iterator, got 2"):
+            function(x, num_items=2)
+
+
 def test_segments_are_found_again_without_stale_results():
     """The second call of its kind goes the short way, and other ones do not."""
     step = 1
