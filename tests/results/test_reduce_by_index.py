@@ -200,3 +200,60 @@ def test_histograms_between_levels(samples, levels, rng):
             places = np.searchsorted(edges, known, "right")
             places = places[(places > 0) & (places <= bins)] - 1
             np.testing.assert_array_equal(out.get(), np.bincount(places, minlength=bins))
+
+
+AWKWARD_LEVELS = {
+    "none is finite": (-np.inf, np.inf),
+    "one is finite": (-np.inf, 3.0, np.inf),
+    "all are one": (2.0,) * 9,
+    "most are one": (0.0, *[2.0] * 700, 90.0),
+    "close together": (50.0, *np.nextafter(50.0, np.arange(51, 54)), 60.0),
+    "powers": (0.0, *2.0 ** np.arange(-140, 7)),
+    "far apart": (-3e38, -1e30, 0.0, 1.0, 1e30, 3e38),
+    "above all": (0.0, 1.0, 2.0, np.nan),
+    "many": tuple(np.sqrt(np.linspace(0, 10_000, 9000))),
+}
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("name", AWKWARD_LEVELS)
+def test_levels_of_which_a_table_is_made(dtype, name, rng):
+    """Of so many samples: at levels and beside them, infinite, NaN, and of both signs."""
+    n = 300_007
+    with np.errstate(over="ignore"):
+        edges = np.array(AWKWARD_LEVELS[name]).astype(dtype)
+        host = (rng.normal(size=n) * rng.choice([1e-3, 1, 60, 1e4], n)).astype(dtype)
+        near = rng.choice(edges[~np.isnan(edges)], n // 2)
+        host[: n // 4] = near[: n // 4]
+        beside = rng.choice(np.array([-np.inf, np.inf], dtype), len(near) - n // 4)
+        host[n // 4 : n // 2] = np.nextafter(near[n // 4 :], beside)
+    host[::101], host[::103], host[::107] = np.nan, np.inf, -np.inf
+    bins = len(edges) - 1
+    out, d_edges = cp.zeros(bins, "i4"), cp.asarray(edges)
+    histogram = cupar.histogram_range(dtype, "i4", bins + 1, dtype, n)
+    histogram.run(cp.asarray(host), out, bins + 1, d_edges, n)
+    places = np.searchsorted(edges, host[~np.isnan(host)], "right")
+    places = places[(places > 0) & (places <= bins)] - 1
+    np.testing.assert_array_equal(out.get(), np.bincount(places, minlength=bins))
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u4", "i8", "u8"])
+def test_levels_of_integers_of_which_a_table_is_made(dtype, rng):
+    info, n = np.iinfo(dtype), 300_007
+    host = rng.integers(info.min, info.max, n, dtype, endpoint=True)
+    for edges in (
+        [info.min, info.max],
+        [info.min, info.min + 1, 3, info.max - 1, info.max],
+        [5, 6, 7, 100],
+        np.sort(rng.integers(info.min, info.max, 5000, dtype)),
+    ):
+        edges = np.array(edges, dtype)
+        host[: n // 3] = rng.choice(edges, n // 3)
+        bins, out = len(edges) - 1, cp.zeros(len(edges) - 1, "i4")
+        histogram = cupar.histogram_range(dtype, "i4", bins + 1, dtype, n)
+        histogram.run(cp.asarray(host), out, bins + 1, cp.asarray(edges), n)
+        places = np.searchsorted(edges, host, "right")
+        places = places[(places > 0) & (places <= bins)] - 1
+        np.testing.assert_array_equal(out.get(), np.bincount(places, minlength=bins))
