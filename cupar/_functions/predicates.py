@@ -193,6 +193,8 @@ def remove_if(work: Work, x: Any, predicate: Op, /, *, size: int | None = None, 
 def compress(work: Work, x: Any, flags: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
     """Return the items whose flags hold, in C's order: ``x[flags]``.
 
+    The array comes first, where ``numpy.compress`` has the flags.
+
     >>> arrays.compress(np.array([3, 1, 4]), np.array([True, False, True]))
     array([3, 4])
     """
