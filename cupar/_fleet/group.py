@@ -28,6 +28,7 @@ _TEXT = 32  # bytes of an initial value's text, or of its digest
 _SHOWN = 4  # ranks that a message names, of those that mean the same
 _WAITING = struct.Struct("<cI")  # the message of a rank that waits for all: a sign, and its calls' checksum
 _SIGN = b"="
+_OF_COMM = (*Comm.__annotations__, *(name for name in vars(Comm) if name[0] != "_"))  # what a Comm has
 _KNOWN = 256  # calls on devices that are known since ranks last agreed
 
 
@@ -390,6 +391,8 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
     ------
     TypeError
         If it is not one of these.
+    ValueError
+        If the rank of a Comm is not below its size, or the timeout is not positive.
 
     Notes
     -----
@@ -424,9 +427,16 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
             return Group(MPIComm(engine, timeout), timeout)
     if engine is None:
         return Group(Alone(), timeout)
-    if isinstance(engine, Comm):
+    missing = [name for name in _OF_COMM if not hasattr(engine, name)]
+    if not missing:
+        rank, size = engine.rank, engine.size
+        if not isinstance(rank, int) or not isinstance(size, int) or not 0 <= rank < size:
+            raise ValueError(
+                f"group: expected a Comm with a rank from 0 to size - 1, got rank {rank!r} and size {size!r}"
+            )
         return Group(engine, timeout)
+    hint = f", which has no {', '.join(missing)}, as a Comm has" if hasattr(engine, "agree") else ""
     raise TypeError(
         "group: expected a process group of torch.distributed, a communicator of mpi4py, a Group, a Comm or "
-        f"None, got {type(engine).__name__}"
+        f"None, got {type(engine).__name__}{hint}"
     )

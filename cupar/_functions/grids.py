@@ -35,7 +35,8 @@ def _of_each(name: str, given: Any, number: int) -> list[Any]:
     if given is None or isinstance(given, (int, np.integer)):
         return [given] * number
     if len(given) != number:
-        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}")
+        hint = "; `x` of several dimensions is a tuple of arrays" if number == 1 else ""
+        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}{hint}")
     return list(given)
 
 
@@ -75,7 +76,8 @@ def histogramdd(
     Parameters
     ----------
     x : tuple of arrays
-        The coordinates of points: an array of real numbers for each dimension, of one shape.
+        The coordinates of points: an array of real numbers for each dimension, of one shape. An array that
+        is in no tuple has one dimension.
     bins : int or sequence, optional
         As for `histogram`, of all dimensions; or a sequence of these, one for each.
     range : sequence of pairs, optional

@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -231,6 +232,12 @@ def test_calls_have_two_phases():
 def test_what_is_no_group():
     with pytest.raises(TypeError, match="group: expected a process group .* got int"):
         distributed.group(5)
+    comm = SimpleNamespace(rank=3, size=3, agree=None, gather=None)
+    with pytest.raises(TypeError, match="got SimpleNamespace, which has no transport, exchange, total, as a"):
+        distributed.group(comm)
+    comm.transport = comm.exchange = comm.total = ""
+    with pytest.raises(ValueError, match="a rank from 0 to size - 1, got rank 3 and size 3"):
+        distributed.group(comm)
     with pytest.raises(ValueError, match="timeout: expected more than 0 seconds, got 0"):
         distributed.group(timeout=0)
     with pytest.raises(ValueError, match="size: expected at least 1, got 0"):

@@ -53,6 +53,11 @@ def test_what_makes_no_grid_is_refused(named, error, message):
         arrays.histogramdd((np.arange(4.0), np.arange(4.0)), **named)
 
 
+def test_an_array_of_points_has_one_dimension():
+    with pytest.raises(ValueError, match=r"of 1 dimensions, got 2; `x` of several dimensions is a tuple of"):
+        arrays.histogramdd(np.zeros((4, 2)), bins=(3, 3))
+
+
 def test_arrays_are_joined(rng):
     x, y, z = (np.asarray(rng.integers(0, 99, shape), "i2") for shape in ((3, 4), (3, 2), (5, 4)))
     for axis, parts in ((0, [x, z]), (1, [x, y]), (-1, [y, x, y]), (None, [x, y, z]), (0, [x] * 20)):
