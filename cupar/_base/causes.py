@@ -54,6 +54,27 @@ def place(function: Any) -> str:
     return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
+def named(name: str, function: Any) -> str:
+    """Return a function's name and place; of one of cupar's around one of the user's, those of both."""
+    inner = None if place(function) else _within(function)
+    return (
+        f"{name}{place(function)}" if inner is None else f"{inner.__qualname__}{place(inner)} within {name}"
+    )
+
+
+def _within(function: Any, most: int = 4) -> Any:
+    """Return the first function of the user's that a function's variables lead to, or None."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            inner = getattr(cell.cell_contents, "py_func", cell.cell_contents)
+        except ValueError:  # not assigned yet
+            continue
+        found = inner if place(inner) else _within(inner, most - 1) if most else None
+        if found is not None:
+            return found
+    return None
+
+
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - hits import no pathlib here
 
 

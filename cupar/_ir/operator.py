@@ -56,9 +56,9 @@ class Operator:
     @property
     def described(self) -> str:
         """Its name and the place of its definition, for messages."""
-        from .._base.causes import place
+        from .._base.causes import named
 
-        return f"operator {self.name}{place(self.user)}"
+        return f"operator {named(self.name, self.user)}"
 
     @property
     def advised(self) -> str:

@@ -402,3 +402,16 @@ def test_no_addresses_in_messages(op):
 def test_a_package_that_numba_needs_for_a_function_is_of_the_operator():
     message = message_of(np.linalg.norm, "f4", np.zeros(1, "f4"))
     assert "scipy" in message or "has no norm" in message  # where scipy is installed, numba's own refusal
+
+
+def combined_by_helper(a, b):
+    return helper(a) + b
+
+
+def test_an_operator_within_one_of_cupars_is_named():
+    x = np.arange(3.0)
+    with pytest.raises(
+        TypeError, match=r"operator combined_by_helper \(.*\.py:\d+\) within .* on the CPU: "
+    ) as told:
+        cupar.arrays.reduce(x, combined_by_helper, where=x > 1)
+    assert "float64 has no attribute 'nothing'" in str(told.value)
