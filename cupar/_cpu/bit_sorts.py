@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import structs
 from .._ir.specialisation import Specialisation
-from .._kernels.nth_element import PROPAGATING
 from . import offsets
 
 Gather = Callable[[Sequence[Any], Any, Any], None]
@@ -51,6 +50,8 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         ends = starts + problem.segment_size
     lengths = np.maximum(ends - starts, 0)
     if spec.algorithm == "segmented_nth_element":
+        from .._kernels.nth_element import PROPAGATING  # others import fewer files
+
         _nth_elements(arrays, problem, starts, lengths, spec.option("order") == PROPAGATING)
         return
     keys, descends = arrays["d_in_keys"], spec.option("order") == "DESCENDING"
