@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import _bootstrap
 from itertools import count
 from types import MethodType
@@ -115,7 +116,8 @@ def _wait() -> None:
             return
         _let_go()
         waited[name] += 1
-        _bootstrap._lock_unlock_module(name)  # type: ignore[attr-defined] # waits as imports do
+        with _others_log():
+            _bootstrap._lock_unlock_module(name)  # type: ignore[attr-defined] # waits as imports do
 
 
 def _imported_by_others() -> Iterator[str]:
@@ -126,6 +128,18 @@ def _imported_by_others() -> Iterator[str]:
         owner = getattr(lock, "owner", None)
         if owner not in (None, me) and (package in _IMPORTED or package in sys.stdlib_module_names):
             yield name
+
+
+@contextmanager
+def _others_log() -> Iterator[None]:
+    """Let others take the lock of `logging`, which takes it before a fork, and numba as it is imported."""
+    lock: Any = getattr(sys.modules.get("logging"), "_lock", None)
+    held = lock._release_save() if lock is not None and lock._is_owned() else None
+    try:
+        yield
+    finally:
+        if held is not None:
+            lock._acquire_restore(held)
 
 
 def _let_go() -> None:

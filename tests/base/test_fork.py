@@ -4,6 +4,7 @@ import gc
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from functools import partial
@@ -148,3 +149,47 @@ def test_a_fork_waits_for_what_builds_import_in_other_threads(is_waited_for, tmp
         may_go_on.set()
         thread.join()
         sys.modules.pop("half_imported", None)
+
+
+LOGS = """
+import os, signal, sys, threading
+
+from cupar._base import fork
+
+begun, forks = threading.Event(), threading.Event()
+os.register_at_fork(before=forks.set)  # before `fork` waits, and after `logging` has taken its lock
+threading.begun, threading.forks = begun, forks
+assert "logging" not in sys.modules
+import logging
+
+fork._IMPORTED.add("logs")
+thread = threading.Thread(target=__import__, args=["logs"])
+thread.start()
+begun.wait()
+signal.alarm(30)
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    import logs
+
+    logging.getLogger("of a child")
+    os._exit(7 if logs.whole else 1)
+thread.join()
+assert not logging._lock._is_owned()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+IMPORTED_WITH_LOGGER = """
+import logging, threading
+threading.begun.set()
+threading.forks.wait()
+logging.getLogger("of numba's")
+whole = True
+"""
+
+
+def test_what_is_waited_for_may_log(tmp_path):
+    """`logging` takes its lock before a fork, and first if it was imported after cupar."""
+    (tmp_path / "logs.py").write_text(IMPORTED_WITH_LOGGER)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    assert subprocess.run([sys.executable, "-c", LOGS], env=environment, check=False).returncode == 7
