@@ -100,7 +100,12 @@ class Group:
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks, in rank order."""
-        return self._ask(self.comm.agree, data)
+        found = self._ask(self.comm.agree, data)
+        if not isinstance(found, (list, tuple)) or len(found) != self.size:  # of a Comm of the user's
+            raise GroupError(
+                f"{self.transport}: agree: expected a list of {self.size} messages, got {found!r:.80}"
+            )
+        return found
 
     def gather(self, record: Any, records: Any, stream: Any = None) -> None:
         """Gather a small record of each rank: `Comm.gather`."""
@@ -430,7 +435,7 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
     missing = [name for name in _OF_COMM if not hasattr(engine, name)]
     if not missing:
         rank, size = engine.rank, engine.size
-        if not isinstance(rank, int) or not isinstance(size, int) or not 0 <= rank < size:
+        if not all(isinstance(each, (int, np.integer)) for each in (rank, size)) or not 0 <= rank < size:
             raise ValueError(
                 f"group: expected a Comm with a rank from 0 to size - 1, got rank {rank!r} and size {size!r}"
             )

@@ -238,6 +238,9 @@ def test_what_is_no_group():
     comm.transport = comm.exchange = comm.total = ""
     with pytest.raises(ValueError, match="a rank from 0 to size - 1, got rank 3 and size 3"):
         distributed.group(comm)
+    comm.rank, comm.agree = np.int64(2), lambda data: [data]
+    with pytest.raises(distributed.GroupError, match=r"agree: expected a list of 3 messages, got \[b"):
+        distributed.group(comm).synchronize()
     with pytest.raises(ValueError, match="timeout: expected more than 0 seconds, got 0"):
         distributed.group(timeout=0)
     with pytest.raises(ValueError, match="size: expected at least 1, got 0"):
