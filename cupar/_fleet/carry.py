@@ -18,6 +18,7 @@ from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._functions.values import cast
+from .._ir.iterator import over
 from ..host import View
 from ..iterators import PermutationIterator, TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -84,7 +85,10 @@ class Carry:
 
     def read(self, d_in: Any) -> Any:
         """Return items in the dtype in which they are combined."""
-        return d_in if _dtype(d_in) == self.value else cast(d_in, self.value)
+        if isinstance(d_in, np.dtype) or d_in.dtype == self.value:
+            return d_in
+        items = over("d_in", d_in)  # whose dtype is NumPy's, as PyTorch's tensors have others
+        return d_in if items.dtype == self.value else cast(items, self.value)
 
     def total(self, d_in: Any, commutative: bool = False) -> Any:
         """Build what reduces the items of a shard: its `run` takes them as `read` returns them."""
@@ -172,11 +176,6 @@ class KeyedCarry(Carry):
             unary_transform(*mended, OpKind.IDENTITY),
             unary_transform(self.read_counts(record, record), three, OpKind.IDENTITY),
         )
-
-
-def _dtype(given: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = given if isinstance(given, np.dtype) else given.dtype
-    return found
 
 
 def _scalar(h_init: Any, dtype: np.dtype[Any]) -> Any:

@@ -234,7 +234,7 @@ def main(engine, *given):
         print(json.dumps({"aborted": aborted(group, **more)}), flush=True)
         return
     group, more = {"mpi": mpi, "gloo": gloo, "nccl": nccl}[engine](*given)
-    kind = ranks.Device if engine == "nccl" else ranks.Host
+    kind = {"mpi": ranks.Host, "gloo": ranks.Tensors, "nccl": ranks.Device}[engine]
     shapes = ["uneven"] if engine == "gloo" else ranks.SHAPES
     found = {"problems": ranks.check_all(group, kind, shapes), "differing": ranks.differing(group, kind)}
     found["tier"] = in_another_tier(group)

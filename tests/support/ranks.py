@@ -20,6 +20,18 @@ class Host:
     get = staticmethod(np.asarray)
 
 
+class Tensors:
+    """Tensors of PyTorch in host memory, and arrays of NumPy where it has no such dtype."""
+
+    @staticmethod
+    def put(array):
+        import torch
+
+        return array.copy() if array.dtype.names else torch.from_numpy(array.copy())
+
+    get = staticmethod(np.asarray)
+
+
 class Device:
     """Arrays of CuPy, and views of its memory where items are structs, which CuPy has no arrays of."""
 
@@ -159,7 +171,7 @@ class Checks:
             prefix = scan.run(d_x, out, self.n, init)
             if self.n:
                 items, result = prefix.applied(out), self.shard(np.zeros_like(x))
-                with cupar.device("cpu" if self.kind is Host else "cuda"):
+                with cupar.device("cuda" if self.kind is Device else "cpu"):
                     copy = cupar.unary_transform(items, result, cupar.OpKind.IDENTITY)
                     copy.run(items, result, self.n)
                 self.same(result, expected)
