@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +35,17 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Give back what CuPy keeps of a GPU's memory, which all workers of a run share."""
+    pool = getattr(sys.modules.get("cupy"), "get_default_memory_pool", None)
+    if pool is not None and pool().free_bytes() > _KEPT_BYTES:
+        pool().free_all_blocks()
+
+
+_KEPT_BYTES = 256 << 20  # of a GPU's memory, by a worker between two tests
 
 
 @pytest.fixture(scope="session", autouse=True)
