@@ -1,11 +1,11 @@
 // Thrust's set operations of sorted int, and of int with items of int, for more.py. They return how many
 // items there are. And CUB's copies of many ranges, of 4-byte items.
 
-#include <cub/device/device_memcpy.cuh>
 #include <thrust/device_ptr.h>
 #include <thrust/mr/allocator.h>
 #include <thrust/set_operations.h>
 #include <thrust/system/cuda/execution_policy.h>
+#include <cub/device/device_memcpy.cuh>
 
 // Memory that is kept from call to call, so that allocation is not what is measured.
 struct kept {
