@@ -167,7 +167,9 @@ def _told(value, within):
     if isinstance(value, FunctionType):
         names = {} if "__spec__" in value.__globals__ else value.__globals__  # of generated code
         cells = (cell.cell_contents for cell in value.__closure__ or ())
-        return each([value.__code__, *cells, *(names.get(name) for name in value.__code__.co_names)])
+        defaults = value.__defaults__ or (), value.__kwdefaults__ or {}
+        read = (names.get(name) for name in value.__code__.co_names)
+        return each([value.__code__, *defaults, *cells, *read])
     if isinstance(value, CodeType):
         return each([value.co_code, value.co_names, value.co_varnames, value.co_freevars, value.co_consts])
     if isinstance(value, (tuple, list)):
