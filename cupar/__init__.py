@@ -45,9 +45,9 @@ _NAMES = {
     ),
     "kernel": "Kernel jit",
     "merges": "Merge merge",
+    "nth_element": "SegmentedNthElement segmented_nth_element",
     "operators": "OpKind RawOp",
     "partition": "Select ThreeWayPartition select three_way_partition",
-    "ranks": "SegmentedNthElement segmented_nth_element",
     "reduce": "Determinism Reduce reduce_into",
     "runs": (
         "ReduceByKey RunLengthEncode ScanByKey "
@@ -135,14 +135,14 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .kernel import jit as jit
     from .merges import Merge as Merge
     from .merges import merge as merge
+    from .nth_element import SegmentedNthElement as SegmentedNthElement
+    from .nth_element import segmented_nth_element as segmented_nth_element
     from .operators import OpKind as OpKind
     from .operators import RawOp as RawOp
     from .partition import Select as Select
     from .partition import ThreeWayPartition as ThreeWayPartition
     from .partition import select as select
     from .partition import three_way_partition as three_way_partition
-    from .ranks import SegmentedNthElement as SegmentedNthElement
-    from .ranks import segmented_nth_element as segmented_nth_element
     from .reduce import Determinism as Determinism
     from .reduce import Reduce as Reduce
     from .reduce import reduce_into as reduce_into

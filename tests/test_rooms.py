@@ -28,7 +28,7 @@ FLOORS = [
     "_jax",
     "arrays",
     "_functions",
-    "indexed ranks segmented topk",  # which reduce or sort, too
+    "indexed nth_element segmented topk",  # which reduce or sort, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
     "_host",
     "_jit",

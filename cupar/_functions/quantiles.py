@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import structs
 from ..iterators import PermutationIterator, TransformIterator, ZipIterator
-from ..ranks import segmented_nth_element
+from ..nth_element import segmented_nth_element
 from .axes import AxisLayout, columns, constant, indices
 from .calls import Operand, Work, enter
 from .rows import check_kind, over_axes, result_shape, sorted_rows
