@@ -8,14 +8,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support import fewer
 
 # Compilers leave much to collect, and each full collection looks at all that PyTorch, JAX and numba have.
 gc.set_threshold(20_000, 10, 20)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="give tests marked `every` all parameters")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Order tests by what a run of several workers takes.
+def pytest_collection_modifyitems(config, items):
+    """Leave out what `support.fewer` says, and order the others by what a run of several workers takes.
 
     Those of the store come first: they fork a thousand times, which a process pays for by its size. Then come
     those that take the longest each, so that no worker waits at the end for one of another.
@@ -26,6 +31,7 @@ def pytest_collection_modifyitems(items):
         names = item.path.parent.name, item.path.name
         return min((first.index(name) for name in names if name in first), default=len(first))
 
+    fewer.deselect(config, items)
     items.sort(key=place)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support import fewer
 
 import cupar
 
@@ -94,12 +95,8 @@ needs_gpu = pytest.mark.skipif(IS_CPU, reason="GPU code, or more than a CPU does
 
 
 def every(step):
-    """Have a test run on the CPU with every so many of its parameters only, where each costs builds.
-
-    All values of each parameter are among them, if `step` and the number of those that vary first have no
-    common factor.
-    """
-    return pytest.mark.every_on_the_cpu(step)
+    """Have a test run on the CPU as `support.fewer.every` says, and on a GPU with all of its parameters."""
+    return fewer.every(step if IS_CPU else 1)
 
 
 def few(values, step=3, first=0):
