@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import itertools
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -118,11 +118,19 @@ def system_call(function):
     return None
 
 
+def never():
+    raise AssertionError("there are not so many calls")
+
+
+def nothing(frame):
+    """Take no note of where a call or a line is."""
+
+
 @contextmanager
-def at_call(number, act, event="c_call"):
+def at_call(number=sys.maxsize, act=never, event="c_call", note=nothing):
     """Act at one of the system calls of a block: in place of it, or after it if the event is "c_return".
 
-    If `act` returns, the call is made. Yields the names of the calls so far.
+    If `act` returns, the call is made. Yields the names of the calls so far; `note` takes their frames.
     """
     names = []
 
@@ -130,6 +138,7 @@ def at_call(number, act, event="c_call"):
         name = system_call(function) if seen == event else None
         if name is not None:
             names.append(name)
+            note(frame)
             if len(names) > number:
                 sys.setprofile(None)
                 act()
@@ -142,7 +151,7 @@ def at_call(number, act, event="c_call"):
 
 
 @contextmanager
-def at_line(number, act):
+def at_line(number=sys.maxsize, act=never, note=nothing):
     """Act before one of the lines of a block that are in the cache's own modules."""
     places, own = [], (_cache.__file__, str(Path(_store.__file__).parent))
 
@@ -151,6 +160,7 @@ def at_line(number, act):
             return None
         if event == "line":
             places.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+            note(frame)
             if len(places) > number:
                 sys.settrace(None)
                 act()
@@ -253,25 +263,67 @@ OPERATIONS = {
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
 
-def each_step(operation, tmp_path, monkeypatch, every_other=None):
+@contextmanager
+def prepared(operation, root, monkeypatch):
+    """Have the directory at `root` be as an operation finds it."""
+    monkeypatch.setenv("CUPAR_CACHE_SIZE", str(operation.limit))
+    use(monkeypatch, root)
+    store = Disk(root, LIMIT)
+    for index, name in enumerate(OTHERS):
+        store.store(name, entry(name))
+        age(store.find(name), 1000 - 10 * index)
+    operation.prepare(Disk(root, operation.limit))
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def each_step(operation, event, tmp_path, monkeypatch, every=False, turn=0, turns=1):
     """Run a test again and again, for a fault at the first system call of an operation, its second, …
 
-    Each time it is in a directory of its own. Yields that and the number of the call; who is through stops.
-    If there are several faults, `every_other` is the number of one: half of them come at each call.
+    Each time it is in a directory of its own. Yields that and the number of the call. Of calls that are made
+    from the same place by the same functions, in whichever operation, there is only the first, unless `every`
+    one is asked for; several faults may take turns.
     """
-    monkeypatch.setenv("CUPAR_CACHE_SIZE", str(operation.limit))
-    for number in itertools.count() if every_other is None else itertools.count(every_other % 2, 2):
-        root = tmp_path / f"cache{number}"
-        use(monkeypatch, root)
-        store = Disk(root, LIMIT)
-        for index, name in enumerate(OTHERS):
-            store.store(name, entry(name))
-            age(store.find(name), 1000 - 10 * index)
-        operation.prepare(Disk(root, operation.limit))
-        try:
-            yield root, number
-        finally:
-            shutil.rmtree(root)
+    if event not in _steps:
+        _steps[event] = [*_first_of_each_place(event, tmp_path, monkeypatch)]
+    number, first = _steps[event][[*OPERATIONS.values()].index(operation)]
+    for step in range(number) if every else first[turn % turns :: turns]:
+        with prepared(operation, tmp_path / f"cache{step}", monkeypatch) as root:
+            yield root, step
+
+
+_steps = {}
+
+
+def _first_of_each_place(event, tmp_path, monkeypatch):
+    """Yield for each operation how many steps it takes, and which are from places that were not seen yet."""
+    seen = set()
+    for operation in OPERATIONS.values():
+        first = []
+
+        def note(frame, first=first):
+            # Between two calls of the system there are many lines, of which the caller's says enough.
+            place = tuple(islice(_lines(frame), 2 if event == "line" else None))
+            if place not in seen:
+                first.append(len(names) - 1)
+                seen.add(place)
+
+        with prepared(operation, tmp_path / "steps", monkeypatch), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CacheWarning)
+            with at_line(note=note) if event == "line" else at_call(event=event, note=note) as names:
+                operation.run()
+        if event == "c_call":
+            assert operation.calls <= set(names), names
+        yield len(names), first
+
+
+def _lines(frame):
+    """Yield where a frame and those that called it are, up to the operation."""
+    while frame.f_code is not _first_of_each_place.__code__:
+        yield frame.f_code, frame.f_lineno
+        frame = frame.f_back
 
 
 def check_sound(monkeypatch, operation, root, kept=True):
