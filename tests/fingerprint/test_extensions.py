@@ -1,6 +1,7 @@
 """Registrations with numba by others than numba: who is refused, and who is left in peace.
 
-Each runs in a separate process, since registrations with numba are permanent.
+Each runs in a separate process, since registrations with numba are permanent: a fork of one that has compiled
+with numba already, and some also in a new one, where nothing was imported before.
 """
 
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -52,34 +54,41 @@ def process(cache, code, *arguments):
     return done.stdout
 
 
-# Imports numba-cuda once, and does each piece of code in a child that it forks.
-FORKING = """
-import json, os, sys, traceback
+# Compiles with numba once, for the GPU and for the CPU, and does each piece of code in a child that it forks.
+FORKING = f"""
+import json, os, sys, tempfile, traceback
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import numba.cuda, numpy, cupar
+from support import compilers
+compilers.as_in_the_run()
+with tempfile.TemporaryDirectory() as os.environ["CUPAR_CACHE_DIR"]:
+    cupar.reduce_into("i4", "i4", lambda a, b: a ^ b ^ 3, 0, cc=90).build
+    cupar.unary_transform("i4", "i4", lambda a: a ^ 3, cc="cpu").build
+cupar.cache.clear(disk=False)
 for line in sys.stdin:
     cache, code = json.loads(line)
     child = os.fork()
     if child == 0:
         os.environ["CUPAR_CACHE_DIR"], status = cache, 1
         try:
-            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+            exec(compile(code, "<string>", "exec"), {{"__name__": "__main__"}})
             status = 0
         except BaseException:
             traceback.print_exc(file=sys.stdout)
         sys.stdout.flush()
         os._exit(status)
-    print(f"\\ndone {os.waitpid(child, 0)[1]}", flush=True)
+    print(f"\\ndone {{os.waitpid(child, 0)[1]}}", flush=True)
 """
 
 
 @pytest.fixture(scope="module")
 def forked():
-    """Return what runs code in a process of its own that has numba-cuda."""
+    """Return what runs code in a process of its own where numba has compiled."""
     command = [sys.executable, "-c", FORKING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
 
         def run(cache, code):
-            print(json.dumps([str(cache), HEAD + code]), file=parent.stdin, flush=True)
+            print(json.dumps([str(cache), HEAD + textwrap.dedent(code)]), file=parent.stdin, flush=True)
             lines = []
             while not (lines and lines[-1].startswith("done ")):
                 lines.append(parent.stdout.readline())
@@ -91,39 +100,43 @@ def forked():
 
 
 @pytest.fixture(scope="module")
-def caches(tmp_path_factory):
+def caches(forked, tmp_path_factory):
     """Return two caches: with the kernels that these tests use, and with what `build` builds, too."""
     kernels, built = (tmp_path_factory.mktemp("caches") / name for name in ("kernels", "built"))
-    assert process(kernels, "print(build(lambda a, b: a * 3 * b))").split() == ["built"]
+    forked(kernels, "assert build(lambda a, b: a * 3 * b) == 'built'")
     shutil.copytree(kernels, built)
-    assert process(built, "print(build())").split() == ["linked"]
+    forked(built, "assert build() == 'linked'")
     return {"kernels": kernels, "built": built}
 
 
-@pytest.fixture
-def run(caches, tmp_path):
-    """Return what runs code in a process with a cache of the test's own, in which kernels are."""
-    shutil.copytree(caches["kernels"], tmp_path / "cache")
-    return partial(process, tmp_path / "cache")
+def in_a_copy(caches, which, folder, run):
+    """Return what runs code with a cache of a test's own, in which there is what is in one of these."""
+    shutil.copytree(caches[which], folder / "cache")
+    return partial(run, folder / "cache")
 
 
 @pytest.fixture
-def run_again(caches, tmp_path):
-    """Return what runs code in a process with a cache of the test's own, in which `build` is."""
-    shutil.copytree(caches["built"], tmp_path / "cache")
-    return partial(process, tmp_path / "cache")
+def new(caches, tmp_path):
+    """Return what runs code in a new process, in whose cache are kernels."""
+    return in_a_copy(caches, "kernels", tmp_path, process)
 
 
 @pytest.fixture
-def fork(forked, run, tmp_path):
-    """Return what runs code as `run` does, where numba-cuda is imported."""
-    return partial(forked, tmp_path / "cache")
+def new_again(caches, tmp_path):
+    """Return what runs code in a new process, in whose cache is what `build` builds."""
+    return in_a_copy(caches, "built", tmp_path, process)
 
 
 @pytest.fixture
-def fork_again(forked, run_again, tmp_path):
-    """Return what runs code as `run_again` does, where numba-cuda is imported."""
-    return partial(forked, tmp_path / "cache")
+def run(caches, forked, tmp_path):
+    """Return what runs code where numba has compiled, and kernels are in the cache."""
+    return in_a_copy(caches, "kernels", tmp_path, forked)
+
+
+@pytest.fixture
+def run_again(caches, forked, tmp_path):
+    """Return what runs code where numba has compiled, and what `build` builds is in the cache."""
+    return in_a_copy(caches, "built", tmp_path, forked)
 
 
 # Each changes what `a - b` of float32 compiles to.
@@ -193,18 +206,23 @@ CONCERNING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONCERNING)
-def test_what_concerns_an_operator_is_refused(fork_again, run_again, name):
-    """On disk, in memory, and where nothing was built."""
+def test_what_concerns_an_operator_is_refused(run_again, name):
+    """On disk, and in memory."""
     code = textwrap.dedent(CONCERNING[name])
     known = "import time\nassert (build(), build(), build()) == ('disk', 'memory', 'memory')"
-    fork_again(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
-    if name in ("overload", "typeof", "a data model"):  # before anything was asked for
-        run_again(f"{code}\nrefused()\ncupar.cache.clear()\nrefused()")
+    run_again(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
 
 
-def test_nothing_is_built_first_that_is_refused(run):
+@pytest.mark.parametrize("name", ["overload", "typeof", "a data model"])
+def test_what_was_registered_before_anything_was_asked_for_is_refused(request, name):
+    """Also in a process in which nothing was imported before, for one of them."""
+    run = request.getfixturevalue("new_again" if name == "a data model" else "run_again")
+    run(f"{textwrap.dedent(CONCERNING[name])}\nrefused()\ncupar.cache.clear()\nrefused()")
+
+
+def test_nothing_is_built_first_that_is_refused(new):
     code = textwrap.dedent(CONCERNING["overload"])
-    run(f"{code}\nimport numba.cuda\ncupar.cache.clear()\nrefused()")
+    new(f"{code}\nimport numba.cuda\ncupar.cache.clear()\nrefused()")
 
 
 AROUND = {
@@ -297,10 +315,10 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_registrations_beside_the_operators_own_names(fork, name):
+def test_registrations_beside_the_operators_own_names(run, name):
     code, op = AROUND[name]
     code = textwrap.dedent(code)
-    fork(f"FACTOR = 2.5\n{code}\nassert build() == 'linked'\nrefused({op}, match='registered with numba')")
+    run(f"FACTOR = 2.5\n{code}\nassert build() == 'linked'\nrefused({op}, match='registered with numba')")
 
 
 OF_THEIR_OWN = """
@@ -339,7 +357,7 @@ def absolute(a):
 @pytest.mark.slow
 def test_types_of_their_own_disturb_nobody(run):
     """As vector's register_numba does it. What was built without it is found, too."""
-    assert run("print(build(), build(lambda a, b: abs(a) - b))").split() == ["linked", "linked"]
+    run("assert (build(), build(lambda a, b: abs(a) - b)) == ('linked', 'linked')")
     code = f"""
 {OF_THEIR_OWN}
 Peak = cupar.gpu_struct({{"x": "f4", "n": "i4"}})
@@ -440,7 +458,9 @@ refused(op, match="add")
         "from numba.cuda.datamodel import default_manager; del default_manager._handlers",
     ],
 )
-def test_numbas_internals_that_look_otherwise_are_refused(run, breaks):
+def test_numbas_internals_that_look_otherwise_are_refused(request, breaks):
+    """One of them is looked at as registrations are watched from, before anything is compiled."""
+    run = request.getfixturevalue("new" if "typeof" in breaks else "run")
     run(f"""
 from numba.cuda.typing import templates
 import numba.cuda
@@ -466,8 +486,8 @@ assert len(_extensions.registries()) > 20
 """)
 
 
-def test_a_hit_imports_no_numba(run_again):
-    assert run_again("print(build(), any(name.startswith('numba') for name in sys.modules))").split() == [
+def test_a_hit_imports_no_numba(new_again):
+    assert new_again("print(build(), any(name.startswith('numba') for name in sys.modules))").split() == [
         "disk",
         "False",
     ]
@@ -512,23 +532,23 @@ def check(origin):
 """
 
 
-def test_registrations_for_the_cpu(tmp_path):
+def test_registrations_for_the_cpu(forked, tmp_path):
     for _ in range(2):  # built before, and found on disk before
-        process(tmp_path, ON_CPU + "for name in ON_CPU: transform(name)\nregister()\ncheck('memory')\n")
-    process(tmp_path, ON_CPU + "register()\ncheck('disk')\n")
+        forked(tmp_path, ON_CPU + "for name in ON_CPU: transform(name)\nregister()\ncheck('memory')\n")
+    forked(tmp_path, ON_CPU + "register()\ncheck('disk')\n")
     shutil.rmtree(tmp_path)
-    process(tmp_path, ON_CPU + "register()\ncheck('built')\n")
+    forked(tmp_path, ON_CPU + "register()\ncheck('built')\n")
 
 
-def test_types_and_models_for_the_cpu(tmp_path):
-    process(
+def test_types_and_models_for_the_cpu(forked, tmp_path):
+    forked(
         tmp_path,
         ON_CPU
         + """
 import numbers, numba
 from cupar._fingerprint import extensions
 numba.vectorize(["float64(float64)"])(lambda x: x * 2)  # which loads numba's own overloads of other modules
-numba.njit(lambda a: np.sort(a))(np.arange(3))
+numba.njit(lambda a: np.sum(a))(np.arange(3))
 found = extensions.foreign(on_cpu=True)
 assert not (found.objects or found.everywhere or found.templates or found.lowers or found.typeof), found
 assert transform("") == "built" and transform("") == "memory"
