@@ -399,7 +399,7 @@ class Graph:
     def update(self, *nodes: Node) -> bool:
         """Have later launches use other arrays, numbers of items, values or functions.
 
-        It waits for launches that have not finished, as it lets go of what they use. If it raises, the graph
+        It waits for launches that have not finished, as it releases what they use. If it raises, the graph
         is as it was.
 
         Parameters

@@ -1,7 +1,7 @@
 """Generated Python: a filled template, executed, and dumped on request.
 
-What each call runs, and what numba compiles for some types, is written out for these types, without loops and
-without tests whose results are known. ``CUPAR_DUMP=python:folder`` writes all of it to files.
+The code that each call runs, and that numba compiles for some types, is written for these types, without
+loops and without tests whose results are known. ``CUPAR_DUMP=python:folder`` writes all of it to files.
 """
 
 from __future__ import annotations

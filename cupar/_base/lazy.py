@@ -9,7 +9,7 @@ from typing import Any
 
 
 def fetched(
-    module: str, room: str, names: Mapping[str, str], modules: Collection[str] = (), why: str = ""
+    module: str, package: str, names: Mapping[str, str], modules: Collection[str] = (), why: str = ""
 ) -> tuple[dict[str, str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return in which file each of a module's names is, its ``__getattr__``, and its ``__dir__``.
 
@@ -17,7 +17,7 @@ def fetched(
     ----------
     module : str
         Its name.
-    room : str
+    package : str
         The package of the files, as in ``"cupar._functions"``.
     names : mapping
         The names that a file has, separated by spaces, by the file.
@@ -34,7 +34,7 @@ def fetched(
         if name not in files:
             message = f"module {module!r} has no attribute {name!r}{why}"
             raise AttributeError(message, name=name, obj=sys.modules[module])
-        value = getattr(importlib.import_module(f"{room}.{files[name]}"), name)
+        value = getattr(importlib.import_module(f"{package}.{files[name]}"), name)
         setattr(sys.modules[module], name, value)
         return value
 

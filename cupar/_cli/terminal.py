@@ -171,10 +171,10 @@ def print_fields(title: str, fields: Iterable[tuple[str, str]]) -> None:
     if title:
         to.print(Text(title, style="bold"), soft_wrap=True)
     width = max((len(name) for name, _ in pairs), default=0)
-    room = max(to.width - width - 2, _FOLDED)
+    columns = max(to.width - width - 2, _FOLDED)
     for name, value in pairs:
         # Words that are longer than the line, such as keys, stay whole: so they can be copied.
-        lines = textwrap.wrap(_printable(value), room, break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.wrap(_printable(value), columns, break_long_words=False, break_on_hyphens=False)
         text = Text(_printable(name).ljust(width + 2), style="cyan")
         text.append(f"\n{' ' * (width + 2)}".join(lines), style="default")
         to.print(text, soft_wrap=True)

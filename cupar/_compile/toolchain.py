@@ -193,8 +193,8 @@ def device_runtime() -> bytes:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _in(room: str, names: str) -> tuple[str, ...]:
-    return tuple(f"{room}.{name}" for name in names.split())
+def _in(package: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{package}.{name}" for name in names.split())
 
 
 # cupar's own modules that decide what code a build has, where nothing else in a key tells: options, and the

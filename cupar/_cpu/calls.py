@@ -14,7 +14,7 @@ from .._base.causes import EXPECTED, NumbaType, without_own_frames
 from .._base.device import within_cpu_call
 from .._call.algorithm import Algorithm
 from .._device import arrays
-from .._ir.iterator import room_of
+from .._ir.iterator import capacity_of
 from .._kernels.segments import SegmentsProblem
 from . import bit_sorts, offsets
 from .schedules import Part, Schedule, is_gathered, is_listed, is_numpys, schedule
@@ -42,7 +42,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         try:
             read = within_cpu_call(reader, arguments, lend)
             if self._is_listed and isinstance(read[0], SegmentsProblem):
-                return within_cpu_call(self._with_room, read, arguments)
+                return within_cpu_call(self._with_capacities, read, arguments)
             return read
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
@@ -51,11 +51,12 @@ class CpuAlgorithm(Algorithm, uses={}):
     def _is_listed(self) -> bool:
         return is_listed(self._spec)
 
-    def _with_room(self, read: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _with_capacities(self, read: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return `read` with the number of items that the arrays of segments have, to check offsets with."""
-        room = room_of("d_in", arguments[0])
-        room_out = room if self._spec.algorithm == "segmented_reduce" else room_of("d_out", arguments[1])
-        return (offsets.SegmentOffsets._make((*read[0], room, room_out)), *read[1:])
+        of_input = of_output = capacity_of("d_in", arguments[0])
+        if self._spec.algorithm != "segmented_reduce":
+            of_output = capacity_of("d_out", arguments[1])
+        return (offsets.SegmentOffsets._make((*read[0], of_input, of_output)), *read[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []

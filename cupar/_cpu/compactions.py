@@ -24,7 +24,7 @@ def _endless(p: Any) -> Any:
 
 
 def _compacted(
-    kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int = 0, room: Any = _endless
+    kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int = 0, capacity: Any = _endless
 ) -> Phases:
     """Return all phases, beginning with `stage`.
 
@@ -37,8 +37,8 @@ def _compacted(
         The outputs, in the order of the columns.
     first : int, optional
         The first item of a part that is copied.
-    room : callable, optional
-        ``room(p)``: how many items are copied at most.
+    capacity : callable, optional
+        ``capacity(p)``: how many items are copied at most.
     """
     (count, store_count), write_total = kit.column(0), kit.write(total)
     counts, told = (3, 2) if len(outs) == 3 else (1, 1)
@@ -57,7 +57,7 @@ def _compacted(
         for i in range(counts):
             total = 0
             for word in range(i, _WORDS * end(p), _WORDS):
-                total = min(total + count(p, word), room(p))
+                total = min(total + count(p, word), capacity(p))
                 store_count(p, word, total)
             if i < told:
                 write_total(p, i, total)
@@ -250,7 +250,7 @@ def sets(kit: Kit) -> Phases:
         "set_symmetric_difference": (False, True, True),
     }[kit.spec.algorithm]
     count1, count2 = map(integer, kit.numbers)
-    room = {
+    capacity = {
         "set_intersection": inlined(lambda p: min(count1(p), count2(p))),
         "set_difference": count1,
     }.get(kit.spec.algorithm, inlined(lambda p: count1(p) + count2(p)))
@@ -281,4 +281,4 @@ def sets(kit: Kit) -> Phases:
         store_count(p, _WORDS * number(p), place - first)
 
     outs = [each for each in ("d_out_keys", "d_out_items") if each in kit.arguments]
-    return _compacted(kit, stage, "d_out_num_selected", outs, room=room)
+    return _compacted(kit, stage, "d_out_num_selected", outs, capacity=capacity)

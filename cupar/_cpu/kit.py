@@ -168,7 +168,7 @@ class Kit:
     def _check(self) -> Callable[[Any], None]:
         """Return the phase that looks for a segment whose items are not there."""
         bounds, (_, store) = self.bounds(), self.column(-1)
-        room, room_out = map(integer, self.numbers[1:])
+        capacity, capacity_out = map(integer, self.numbers[1:])
         out = self.offset("start_offsets_out") if "start_offsets_out" in self.arguments else None
         begins = inlined(lambda p, i, low: low) if out is None else inlined(lambda p, i, low: out(p, i))
         beyond_output = offsets.BEYOND_OUTPUT if out is None else offsets.OUTPUT_BEYOND
@@ -183,11 +183,11 @@ class Kit:
                     to = begins(p, i, low)
                     if low < 0:
                         found, what, value = i, before, low
-                    elif high > room(p):
+                    elif high > capacity(p):
                         found, what, value = i, beyond, high
                     elif to < 0:
                         found, what, value = i, output_before, to
-                    elif high - low > room_out(p) - to:
+                    elif high - low > capacity_out(p) - to:
                         found, what, value = i, beyond_output, to if has_outputs else high
                 if found >= 0:
                     break

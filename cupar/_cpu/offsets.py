@@ -21,14 +21,14 @@ class SegmentOffsets(NamedTuple):
     num_items: int
     largest: int
     used: int
-    room: int
-    room_out: int
+    capacity: int
+    capacity_out: int
 
 
-def rooms(problem: Any) -> tuple[int, int]:
+def capacities(problem: Any) -> tuple[int, int]:
     """Return the numbers of items that offsets may name, of the input and of the output."""
     if isinstance(problem, SegmentOffsets):
-        return problem.room, problem.room_out
+        return problem.capacity, problem.capacity_out
     return problem.num_items, problem.num_items
 
 
@@ -52,11 +52,11 @@ def check_arrays(problem: Any, starts: np.ndarray[Any, Any], ends: np.ndarray[An
 
 def _said(problem: Any, segment: int, what: int, value: int) -> str:
     name = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
-    room, room_out = rooms(problem)
+    capacity, capacity_out = capacities(problem)
     of_input = "the items of d_in" if isinstance(problem, SegmentOffsets) else "which is num_items"
     expected = {
-        BEYOND: f"at most {room}, {of_input}",
-        BEYOND_OUTPUT: f"at most {room_out}, the items of d_out",
-        OUTPUT_BEYOND: f"room for the segment in d_out, which has {room_out} items",
+        BEYOND: f"at most {capacity}, {of_input}",
+        BEYOND_OUTPUT: f"at most {capacity_out}, the items of d_out",
+        OUTPUT_BEYOND: f"room for the segment in d_out, which has {capacity_out} items",
     }.get(what, "0 or more")
     return f"{name[what]}[{segment}]: expected {expected}, got {value}"

@@ -208,7 +208,7 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
     if "segment" in spec.algorithm:
         n = problem.num_segments
         length = int(getattr(problem, "largest", 0) or getattr(problem, "segment_size", 0))
-        numbers = length, *offsets.rooms(problem)
+        numbers = length, *offsets.capacities(problem)
         least = -(-_LEAST * n // max(1, problem.num_items))
     elif spec.algorithm in ("lower_bound", "upper_bound"):
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)

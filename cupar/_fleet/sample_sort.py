@@ -68,7 +68,7 @@ class Sort(Sharded):
             outputs.append(items_of(work, "d_out_keys", out_keys)[:num_items])
             if out_items is not None:
                 outputs.append(items_of(work, "d_out_items", out_items)[:num_items])
-            rooms = self._sort_shard(work, keys, items, outputs)
+            buffers = self._sort_shard(work, keys, items, outputs)
         except Exception as failure:
             error = failure
         # The host waits for the other ranks while the shard is sorted.
@@ -76,7 +76,7 @@ class Sort(Sharded):
         if group.size == 1 or not sum(sizes):
             return
         outputs[0] = viewed(outputs[0], self._key)
-        columns = [_items(room, out) for room, out in zip(rooms, outputs, strict=False)]
+        columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=False)]
 
         def sampler(places: list[Any]) -> tuple[Any, Any]:
             return self._samples(work, columns[0], places)
@@ -85,13 +85,13 @@ class Sort(Sharded):
             cuts = self._halves.cuts(work, columns[0], sizes)
         else:
             cuts = splitters.cuts(sizes, np.cumsum(sizes)[:-1].tolist(), sampler)
-        pieces, finish = self._exchanged(work, rooms, columns, cuts)
+        pieces, finish = self._exchanged(work, buffers, columns, cuts)
         if len(finish) > 1:
             first = int(cuts[group.rank, 1 - group.rank])
             self._merged_by_slices(work, pieces, finish, first, outputs)
             return
         finish[0]()
-        spare = columns if _levels(group.size) % 2 == 0 else _columns(rooms[-1], outputs)
+        spare = columns if _levels(group.size) % 2 == 0 else _columns(buffers[-1], outputs)
         self._merged(work, pieces, spare, outputs)
 
     def _sort_shard(self, work: Work, keys: Any, items: Any, outputs: list[Any]) -> list[Any]:
@@ -101,19 +101,19 @@ class Sort(Sharded):
         sort takes as its storage before.
         """
         size, count = self.group.size, len(outputs[0])
-        columns, rooms, nbytes = outputs, [], 0
+        columns, buffers, nbytes = outputs, [], 0
         if size > 1:
-            rooms = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
-            columns = [_items(room, out) for room, out in zip(rooms, outputs, strict=True)]
+            buffers = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
+            columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=True)]
             nbytes = sum(each.nbytes + 2 * _WORD * size for each in outputs)
         out_keys, out_items = _two(columns)
         arguments = keys, out_keys, items, out_items, count
         if count:
             nbytes = max(nbytes, self._sorted(None, *arguments))
-        rooms.append(work.temporary(nbytes, _BYTE))
+        buffers.append(work.temporary(nbytes, _BYTE))
         if count:
-            self._sorted(rooms[-1], *arguments, stream=work.stream)
-        return rooms
+            self._sorted(buffers[-1], *arguments, stream=work.stream)
+        return buffers
 
     def _samples(self, work: Work, keys: Any, places: list[Any]) -> tuple[Any, Any]:
         """Return the keys of all ranks at some places of each in order, as ranks and places."""
@@ -132,7 +132,7 @@ class Sort(Sharded):
         return ranks[ids], np.concatenate(places)[ids]
 
     def _exchanged(
-        self, work: Work, rooms: list[Any], columns: list[Any], cuts: Any
+        self, work: Work, buffers: list[Any], columns: list[Any], cuts: Any
     ) -> tuple[list[list[Any]], list[Callable[[], Any]]]:
         """Begin to send the parts of the sorted shard to their ranks, in slices.
 
@@ -140,10 +140,10 @@ class Sort(Sharded):
         from places where such begin: what lies beside a part goes with it.
         """
         rank, size, stream = self.group.rank, self.group.size, self._stream(work)
-        arena, at, slices = rooms[-1], 0, self._slices(cuts)
+        arena, at, slices = buffers[-1], 0, self._slices(cuts)
         pieces: list[list[Any]] = [[] for _ in range(size)]
         exchanges: list[list[tuple[list[Any], list[Any]]]] = [[] for _ in range(slices)]
-        for room, column in zip(rooms, columns, strict=False):
+        for buffer, column in zip(buffers, columns, strict=False):
             width = column.itemsize
             for each in exchanges:
                 each.append(([arena[:0]] * size, [arena[:0]] * size))
@@ -157,14 +157,14 @@ class Sort(Sharded):
                     )
                     for exchange, came, gone in zip(exchanges, come, go, strict=True):
                         send, recv = exchange[-1]
-                        send[r] = room[slice(*_words(*gone, width))]
+                        send[r] = buffer[slice(*_words(*gone, width))]
                         places = _words(*came, width)
                         recv[r] = arena[at + places[0] - begin : at + places[1] - begin]
                 piece = arena[at + first * width - begin :][: (last - first) * width]
                 if r == rank and _levels(size) % 2:
-                    piece = room[first * width : last * width]
+                    piece = buffer[first * width : last * width]
                 elif r == rank:  # pieces are merged to where the shard is
-                    copied(room[first * width : last * width], piece, stream)
+                    copied(buffer[first * width : last * width], piece, stream)
                 pieces[r].append(viewed(piece, column.dtype))
                 at += _word(last * width + _WORD - 1) - begin
         return pieces, [self.group.exchanging(each, stream) for each in exchanges]
@@ -251,9 +251,9 @@ def _parts(first: int, last: int, number: int) -> list[tuple[int, int]]:
     return [*pairwise(ends)]
 
 
-def _items(room: Any, like: Any) -> Any:
+def _items(buffer: Any, like: Any) -> Any:
     """Return items in the memory of some bytes, as many and of the dtype of others."""
-    return viewed(room[: like.nbytes], like.dtype)
+    return viewed(buffer[: like.nbytes], like.dtype)
 
 
 def _columns(arena: Any, outputs: list[Any]) -> list[Any]:

@@ -256,10 +256,9 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
                 )
         return zipped(parts)
     if isinstance(given, Iterator):
-        room = given.room(name)
-        size = (
-            room if num_items is None else integer("num_items", num_items, None if room == ENDLESS else room)
-        )
+        size = capacity = given.capacity(name)
+        if num_items is not None:
+            size = integer("num_items", num_items, None if capacity == ENDLESS else capacity)
         if size == ENDLESS:
             raise ValueError(f"{name}: no array bounds this iterator; expected num_items, got None")
         return Operand(None, given, (size,))

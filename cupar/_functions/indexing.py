@@ -138,11 +138,11 @@ def _start_out(s: Any) -> Any:
     return behind - (last - first) if last > first else behind
 
 
-def _end_in_room(s: Any) -> Any:
+def _end_within_capacity(s: Any) -> Any:
     """Return where a range ends whose items are written from some place on, if there is room for them."""
-    first, last, to, room = s
-    if last - first > room - to:
-        last = first + room - to
+    first, last, to, capacity = s
+    if last - first > capacity - to:
+        last = first + capacity - to
     return last
 
 
@@ -177,7 +177,9 @@ def take_ranges(
         to = TransformIterator(ZipIterator(first, last, behind.items), _start_out, INT64)
         end = last
         if length is not None:
-            end = TransformIterator(ZipIterator(first, last, to, constant(total)), _end_in_room, INT64)
+            end = TransformIterator(
+                ZipIterator(first, last, to, constant(total)), _end_within_capacity, INT64
+            )
         source, target = bits(x.items), bits(out.items)
         algorithm = segmented_copy(source, target, first, end, to)
         work.run(algorithm, source, target, number, first, end, to)

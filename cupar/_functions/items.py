@@ -37,8 +37,8 @@ def selected(
 
     The array has room for all, or for `length` if that is more. `keep` None: the items themselves.
     """
-    room = size if length is None else max(size, length)
-    out, count = work.empty((room,), dtype), work.empty((), INT64)
+    capacity = size if length is None else max(size, length)
+    out, count = work.empty((capacity,), dtype), work.empty((), INT64)
     written = out.items if keep is None else TransformOutputIterator(out.items, keep, items.dtype)
     algorithm = select(items, written, count.items, predicate)
     work.run(algorithm, items, written, count.items, size)

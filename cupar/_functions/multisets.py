@@ -91,11 +91,11 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
     return TransformIterator(each, _is_beyond(less), _BOOL)
 
 
-def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, room: int) -> Any:
+def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, capacity: int) -> Any:
     """Return a set that a factory's algorithm finds, which has no more items than there is room for."""
     (first, second), less = _operands(a, b, less)
     wanted = size_of(size)
-    out = work.empty((room if wanted is None else max(room, wanted),), first.dtype)
+    out = work.empty((capacity if wanted is None else max(capacity, wanted),), first.dtype)
     count = work.empty((), INT64)
     algorithm = make(first, None, second, None, out.items, None, count.items, less)
     work.run(algorithm, first, None, a.size, second, None, b.size, out.items, None, count.items)

@@ -190,11 +190,11 @@ def reduce_by_key(
     if keys.size != x.size:
         raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
     length = size_of(size)
-    room = keys.size if length is None else max(keys.size, length)
+    capacity = keys.size if length is None else max(keys.size, length)
     result, within = dtypes_of(x, dtype)
     unique, values, count = (
-        work.empty((room,), keys.dtype),
-        work.empty((room,), result),
+        work.empty((capacity,), keys.dtype),
+        work.empty((capacity,), result),
         work.empty((), INT64),
     )
     h_init = None if init is None else initial("init", init, within)
@@ -224,8 +224,9 @@ def run_length_encode(
     (array([7, 5, 7]), array([2, 1, 1]))
     """
     length = size_of(size)
-    room = x.size if length is None else max(x.size, length)
-    unique, counts, count = work.empty((room,), x.dtype), work.empty((room,), INT64), work.empty((), INT64)
+    capacity = x.size if length is None else max(x.size, length)
+    unique, counts = work.empty((capacity,), x.dtype), work.empty((capacity,), INT64)
+    count = work.empty((), INT64)
     given = x.items, unique.items, counts.items, count.items
     work.run(encode_runs(*given, _equal(x, equal)), *given, x.size)
     return _runs(work, unique, counts, count, length)

@@ -101,7 +101,7 @@ class Leaf:
             raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
         return (address + self.start * dtype.itemsize) % 2**64
 
-    def room(self, name: str) -> int:
+    def capacity(self, name: str) -> int:
         """Return the number of items of the whole iterator that it provides."""
         has_end = self.is_array or (self.slot.kind == "index" and self.given)
         if not has_end or not self.slot.step:
@@ -185,9 +185,9 @@ class Iterator:
         states = [leaf.state(name, items, output, lend, alike) for leaf in self.leaves]
         return self.node.packer.pack(*states)
 
-    def room(self, name: str) -> int:
+    def capacity(self, name: str) -> int:
         """Return the number of items that its arrays provide; arrays with random access are not counted."""
-        return min((leaf.room(name) for leaf in self.leaves), default=ENDLESS)
+        return min((leaf.capacity(name) for leaf in self.leaves), default=ENDLESS)
 
     @NumbaType
     def _numba_type_(self) -> Any:
@@ -210,10 +210,10 @@ def over(name: str, array: Any) -> Iterator:
     return array if isinstance(array, Iterator) else ArrayIterator(name, array)
 
 
-def room_of(name: str, array: Any) -> int:
+def capacity_of(name: str, array: Any) -> int:
     """Return the number of items of an array or iterator."""
     if isinstance(array, Iterator):
-        return array.room(name)
+        return array.capacity(name)
     return int(array.size) if type(array) is np.ndarray else arrays.view(name, array).size
 
 

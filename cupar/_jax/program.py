@@ -95,10 +95,9 @@ class Fakes(ArrayLibrary):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         nbytes = math.prod(shape) * dtype.itemsize
-        room = _aligned(
-            max(nbytes, 1)
-        )  # and as much before and behind it, as addresses may be beyond its ends
-        place, self._end = self._end + room, self._end + 3 * room
+        # And as much before and behind it, as addresses may be beyond its ends.
+        extent = _aligned(max(nbytes, 1))
+        place, self._end = self._end + extent, self._end + 3 * extent
         if self._end > _RESERVED:
             raise ValueError(f"arrays of a program may have {_RESERVED - _ARRAYS} bytes together")
         self.places.append((place, nbytes))

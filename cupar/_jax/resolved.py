@@ -167,7 +167,7 @@ def _numpy(
 
 def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> int:
     """Return what raises if a check has found an offset that is wrong."""
-    is_listed = "room" in numbers
+    is_listed = "capacity" in numbers
     problem: Any = offsets.SegmentOffsets(**numbers) if is_listed else SimpleNamespace(**numbers)
 
     def call(words: Any) -> None:

@@ -31,7 +31,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, types
+from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -76,7 +76,7 @@ def _log_width(columns: int) -> int:
 
 def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
-    return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
+    return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
 def _traits(spec: Specialisation, policy: tuple[int, ...], constants: Mapping[str, bool]) -> str:

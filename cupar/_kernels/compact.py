@@ -10,7 +10,7 @@ from . import policies
 from .family import Family
 from .policies import CompactPolicy
 from .tiles import NAMES, check_size, planner, shapes
-from .tuning import Tunable, operator_class, types
+from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -50,11 +50,11 @@ def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> CompactPolicy:
     width = max(1, min(4, _WORD // size)) if _WORD % size == 0 else 1
     while width > 1 and each * width > _MOST_LANE_BYTES:
         width //= 2
-    room = _TILE_BYTES[is_bulk] // (each * width)
+    tile_items = _TILE_BYTES[is_bulk] // (each * width)
     threads = 256
-    while threads > 32 and threads > room:
+    while threads > 32 and threads > tile_items:
         threads //= 2
-    rows = max(1, min(room // threads, _MOST_ITEMS // width))
+    rows = max(1, min(tile_items // threads, _MOST_ITEMS // width))
     return CompactPolicy(threads, rows, width, 3)
 
 
@@ -90,7 +90,7 @@ def _tunable(
 
     def scope(spec: Specialisation) -> dict[str, str]:
         classes = {name: operator_class(op) for name, op in spec.operators}
-        return {"algorithm": algorithm, **types(spec), **classes}
+        return {"algorithm": algorithm, **value_types(spec), **classes}
 
     return Tunable("compact", CompactPolicy, default, scope, space, fits)
 

@@ -158,10 +158,10 @@ class Properties(dict[str, int]):
         names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
         return kind(**{name: self[name] for name in names if name not in made}, **made)
 
-    def rooms(self, kernel: str, threads: int, blocks: int) -> tuple[int, ...]:
-        """Return how much shared memory a block may have so that one runs at once, two, …; -1: none may.
+    def shared_limits(self, kernel: str, threads: int, blocks: int) -> tuple[int, ...]:
+        """Return the most shared memory that a block may have where one is resident, two, …, `blocks`.
 
-        In bytes, multiples of 16.
+        In bytes, multiples of 16; -1: that number of blocks is never resident.
         """
         found, limit = [], self["shared_memory"] // 16
         at_most = self.occupancy(kernel, threads, 0)

@@ -27,7 +27,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, types
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -113,7 +113,7 @@ class _Facts(NamedTuple):
     at_once: int  # samples of a block
     is_spread: int
     most_shared: int  # bytes of a block
-    room: tuple[int, ...]  # bytes of shared memory of each block, at most, if one runs at once, two, …
+    shared_limits: tuple[int, ...]  # as `Properties.shared_limits` returns them
     cached: int  # blocks that run at once with a cache in shared memory
     is_signed: int
     narrow_bits: int
@@ -129,7 +129,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         size=size,
         at_once=threads * given["vector_items"],
         most_shared=given["shared_memory"],
-        room=given.rooms("cupar_histogram_shared", threads, _RESIDENT),
+        shared_limits=given.shared_limits("cupar_histogram_shared", threads, _RESIDENT),
         cached=cached,
         level_size=given["level_size"] if plan is _plan_of_ranges else 0,
     )
@@ -200,7 +200,7 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
     if shared <= facts.most_shared:
         resident = 0
         for k in range(_RESIDENT):
-            if shared <= facts.room[k]:
+            if shared <= facts.shared_limits[k]:
                 resident += 1
         grid = _blocks(n, sms * resident, facts.at_once)
         # Adding one of a block's counters costs about a quarter of adding a sample.
@@ -288,7 +288,7 @@ def _fits(spec: Specialisation, policy: policies.HistogramPolicy) -> bool:
 
 
 def _scope(spec: Specialisation) -> dict[str, str]:
-    return {**types(spec), "levels": str(_level_dtype(spec))}
+    return {**value_types(spec), "levels": str(_level_dtype(spec))}
 
 
 _TUNABLE = Tunable("histogram", policies.HistogramPolicy, _default, _scope, _space, _fits)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
 from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, u64
-from .tuning import Tunable, operator_class, types
+from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -87,7 +87,7 @@ _TUNABLE = Tunable(
     "merge",
     policies.TilePolicy,
     lambda spec: policies.MERGE.find(spec.cc, *_sizes(spec)),
-    lambda spec: {**types(spec), "operator": operator_class(spec.operators[0][1])},
+    lambda spec: {**value_types(spec), "operator": operator_class(spec.operators[0][1])},
     _space,
     _fits,
 )

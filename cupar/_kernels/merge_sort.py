@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
 from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, bits, i32, u64
-from .tuning import Tunable, operator_class, types
+from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -99,7 +99,7 @@ def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
 
 
 def _scope(spec: Specialisation) -> dict[str, str]:
-    return {**types(spec), "operator": operator_class(spec.operators[0][1])}
+    return {**value_types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
 _TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, _scope, _space, _fits)

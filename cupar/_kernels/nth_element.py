@@ -179,7 +179,7 @@ def _plan(facts: _Facts, problem: NthElementProblem, emit: Emit) -> int:
 
 @helper
 def _grid(blocks: int, most: int) -> int:
-    """Return the grid of a kernel for segments of so many blocks: one at least, as lists may be empty."""
+    """Return the grid of a kernel for segments: one block at least, as lists may be empty."""
     return min(max(blocks, 1), most)
 
 

@@ -23,7 +23,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, types
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -295,7 +295,7 @@ def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
     return policy.threads * policy.items * max(_sizes(spec)) + 8 * (_DIGITS + 2) <= _MOST_SHARED
 
 
-_TUNABLE = Tunable("radix sort", policies.TilePolicy, _default, types, _space, _fits)
+_TUNABLE = Tunable("radix sort", policies.TilePolicy, _default, value_types, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

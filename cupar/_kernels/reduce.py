@@ -11,7 +11,7 @@ from .. import structs
 from .._ir import cpp
 from . import policies
 from .family import Emit, Family, Launch, Number, Plan, Properties, Shape, Storage, Value, i32, i64, u64
-from .tuning import Tunable, operator_class, type_text, types
+from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -103,7 +103,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     op, order = spec.operators[0][1], "combined" if _is_stable(spec) else "in any order"
     order = "of the items" if _is_ordered(spec) else order
     return {
-        **types(spec),
+        **value_types(spec),
         "accumulator": type_text(op.output),
         "operator": operator_class(op),
         "order": order,

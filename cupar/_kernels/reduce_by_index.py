@@ -27,7 +27,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, types
+from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -121,7 +121,7 @@ class _Facts(NamedTuple):
     value: int  # of a bin in a thread's column
     entry: int  # of one in a warp's
     flags: int  # bytes of a word of flags of 32 bins; 0: there are none
-    # Bytes of a table at most, if one block of each kernel runs at once, two, …
+    # Of each kernel: bytes of a block's table at most, as `Properties.shared_limits` returns them.
     of_threads: tuple[int, ...]
     of_few: tuple[int, ...]
     of_warps: tuple[int, ...]
@@ -144,11 +144,11 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         given["value_size"],
         given["entry_size"],
         0 if given["has_identity"] else 4,
-        given.rooms(f"{name}threads", threads, _RESIDENT),
-        given.rooms(f"{name}threads", few, _RESIDENT),
-        given.rooms(f"{name}warps", threads, _RESIDENT),
-        given.rooms(f"{name}warps", few, _RESIDENT),
-        given.rooms(f"{name}block", block, _RESIDENT) if is_atomic else (-1,) * _RESIDENT,
+        given.shared_limits(f"{name}threads", threads, _RESIDENT),
+        given.shared_limits(f"{name}threads", few, _RESIDENT),
+        given.shared_limits(f"{name}warps", threads, _RESIDENT),
+        given.shared_limits(f"{name}warps", few, _RESIDENT),
+        given.shared_limits(f"{name}block", block, _RESIDENT) if is_atomic else (-1,) * _RESIDENT,
         given.occupancy(f"{name}atomic", threads, 0) * given["sms"] if is_atomic else 0,
         given["atomic_kind"],
     )
@@ -184,13 +184,13 @@ def _tables(
     facts: _Facts,
     problem: ReduceByIndexProblem,
     table: tuple[int, int, int],
-    room: tuple[int, ...],
+    limits: tuple[int, ...],
     emit: Emit,
 ) -> int:
     """Plan tables that have all bins: with a shape, threads and shared memory of a block."""
     n, bins = problem
     shape, threads, shared = table
-    parts = _parts(facts, n, 1, threads, room, shared)
+    parts = _parts(facts, n, 1, threads, limits, shared)
     numbers = (n, bins, parts, parts, shared, ceil_div(bins, 32), facts.slot * facts.threads)
     emit(shape + _ALONE * (1 if parts == 1 else 0), numbers)
     return 0 if parts == 1 else parts * bins * facts.slot
@@ -198,15 +198,15 @@ def _tables(
 
 @helper
 def _ranges(
-    facts: _Facts, problem: ReduceByIndexProblem, table: tuple[int, int], room: tuple[int, ...], emit: Emit
+    facts: _Facts, problem: ReduceByIndexProblem, table: tuple[int, int], limits: tuple[int, ...], emit: Emit
 ) -> int:
     """Plan tables of warps, each of a range of bins: with a shape, and threads of a block."""
     n, bins = problem
     shape, threads = table
     row = facts.entry * (threads // 32)
-    rows = ceil_div(bins, ceil_div(bins, max(1, room[0] // row)))
+    rows = ceil_div(bins, ceil_div(bins, max(1, limits[0] // row)))
     ranges = ceil_div(bins, rows)
-    parts = _parts(facts, n, ranges, threads, room, rows * row)
+    parts = _parts(facts, n, ranges, threads, limits, rows * row)
     sizes = (n, bins, parts * ranges, parts, rows * row)
     emit(
         shape + _ALONE * (1 if parts == 1 else 0),
@@ -216,11 +216,11 @@ def _ranges(
 
 
 @helper
-def _parts(facts: _Facts, n: int, ranges: int, threads: int, room: tuple[int, ...], shared: int) -> int:
+def _parts(facts: _Facts, n: int, ranges: int, threads: int, limits: tuple[int, ...], shared: int) -> int:
     """Return how many blocks share the items of a range of bins."""
     resident = 0
     for k in range(_RESIDENT):
-        if shared <= room[k]:
+        if shared <= limits[k]:
             resident += 1
     tiles = ceil_div(n, threads * facts.batch)
     return max(1, min(facts.sms * resident // ranges, tiles))
@@ -247,7 +247,7 @@ def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
     order = "any" if _is_atomic(spec) else "kept"
     return {
-        **types(spec),
+        **value_types(spec),
         "accumulator": type_text(op.output),
         "operator": operator_class(op),
         "order": order,

@@ -44,11 +44,11 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Ru
 
 
 def _untuned(size: int, is_bulk: bool) -> RunsPolicy:
-    room = _TILE_BYTES[is_bulk] // size
+    tile_items = _TILE_BYTES[is_bulk] // size
     threads = 256
-    while threads > 32 and threads > room:
+    while threads > 32 and threads > tile_items:
         threads //= 2
-    items = max(1, min(room // threads, _MOST_ITEMS))
+    items = max(1, min(tile_items // threads, _MOST_ITEMS))
     resident = next((blocks for most, blocks in _RESIDENT.items() if size <= most), 1)
     return RunsPolicy(threads, items - (items + 1) % 2, resident)
 

@@ -26,7 +26,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, types
+from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -154,7 +154,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
 
 def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
-    return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
+    return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
 _TUNABLE = Tunable("scan", policies.StagedScanPolicy, staged_policy, _scope, _space)

@@ -20,7 +20,7 @@ from .family import (
     helper,
     u64,
 )
-from .tuning import Tunable, operator_class, types
+from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -100,7 +100,7 @@ def _fits(spec: Specialisation, policy: policies.SearchPolicy) -> bool:
 
 def _scope(spec: Specialisation) -> dict[str, str]:
     order = "sorted" if spec.option("values_sorted") else "in any order"
-    return {**types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
+    return {**value_types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
 
 
 _TUNABLE = Tunable("search", policies.SearchPolicy, _default, _scope, _space, _fits)

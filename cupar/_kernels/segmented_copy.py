@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from . import policies
 from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, ceil_div, i64
 from .segments import SegmentsProblem
-from .tuning import Tunable, types
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -73,7 +73,7 @@ def _fits(spec: Specialisation, policy: policies.SegmentedCopyPolicy) -> bool:
     return policy.threads * policy.resident <= 2048 and policy.rows <= policy.tile_rows
 
 
-_TUNABLE = Tunable("segmented_copy", policies.SegmentedCopyPolicy, _default, types, _space, _fits)
+_TUNABLE = Tunable("segmented_copy", policies.SegmentedCopyPolicy, _default, value_types, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -38,7 +38,7 @@ _NO_OUTPUTS = "using start_offsets_out_t = cupar::no_offsets;"
 
 _BATCH = 32  # segments of a warp at most, unless they are rows, or have a few items
 _DENSE_BATCH = 1024
-_DENSE_ITEMS = 8  # of segments on average: up to so many, they are few
+_DENSE_ITEMS = 8  # of segments on average, at most, that are dense
 _LONG_BATCH = 4  # where most are for blocks
 _UNKNOWN_BATCH = 8  # where their lengths are unknown
 _WARPS = 32  # of a multiprocessor, before warps have several segments

@@ -40,7 +40,7 @@ from .segments import (
     sorted_segments,
     starts_of_lists,
 )
-from .tuning import Tunable, types
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -129,7 +129,7 @@ def _fits(spec: Specialisation, policy: policies.SegmentedSortPolicy) -> bool:
 def _scope(spec: Specialisation) -> dict[str, str]:
     names = {each.name for each in spec.arguments}
     return {
-        **types(spec, "d_in_keys", "d_in_values"),
+        **value_types(spec, "d_in_keys", "d_in_values"),
         "segments": "offsets" if "start_offsets_in" in names else "rows",
     }
 
@@ -338,7 +338,7 @@ def _group_grid(segments: int, of_block: int, most: int) -> int:
 def _long(
     long: _Long, lists: int, items: int, segments: int, parted: int, begin: int
 ) -> tuple[tuple[int, ...], int]:
-    """Lay out the storage of long segments, of which so many may be parted.
+    """Lay out the storage of long segments, of which `parted` may be parted.
 
     Return the plan's numbers and the bytes.
     """

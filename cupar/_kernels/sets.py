@@ -9,7 +9,7 @@ from . import policies
 from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, aligned, u64
 from .merge import MergeProblem
 from .tiles import check_size
-from .tuning import Tunable, operator_class, types
+from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
     from .._ir.nodes import Argument
@@ -85,10 +85,10 @@ def _default(spec: Specialisation) -> policies.SetsPolicy:
     found = policies.SETS.find(spec.cc, *sizes)
     if found is not None:
         return found
-    threads, room = 128, _TILE_BYTES // sum(sizes)  # items of a tile
-    while threads > 32 and threads * 5 > room:
+    threads, tile_items = 128, _TILE_BYTES // sum(sizes)
+    while threads > 32 and threads * 5 > tile_items:
         threads //= 2
-    return policies.SetsPolicy(threads, max(1, min(_MOST_ITEMS, room // threads)), 2)
+    return policies.SetsPolicy(threads, max(1, min(_MOST_ITEMS, tile_items // threads)), 2)
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -108,7 +108,7 @@ _TUNABLE = Tunable(
     _default,
     lambda spec: {
         "algorithm": spec.algorithm,
-        **types(spec),
+        **value_types(spec),
         "operator": operator_class(spec.operators[0][1]),
     },
     _space,

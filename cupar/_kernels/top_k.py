@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _SHORT = ("few", "warp", "block")
 _FEW = 128  # items of a segment, at most
 _WARP_THREADS, _WARPS = 128, 4  # of a block whose warps have a segment each
-_LEAST_ROOM, _LEAST_PLACE = 64, 6  # words that a team may find before it looks for fewer; log2 of it
+_LEAST_CAPACITY, _LEAST_PLACE = 64, 6  # words that a team may find before it looks for fewer; log2 of it
 _DIGIT_BITS = 11
 _BINS = 1 << _DIGIT_BITS
 
@@ -65,7 +65,8 @@ _TILES_THREADS, _TILES_BLOCKS, _SORT_TILES_THREADS = 1024, 2, 256
 _FEW_BYTES, _MANY_BYTES, _LEAST_GROUPED = 64, 1024, 1 << 24
 _LEAST_OF_FEW = 1 << 26  # where the groups are no more than a tile
 _LEAST_CUT = 8  # times as many items as groups leave, at least
-_ROWS_ROOM, _ROWS_PART = 1024, 4  # words of a block that has a long row, at least; k is such a part of a tile
+# Words of a block that has a long row, at least; k is such a part of a tile.
+_ROWS_CAPACITY, _ROWS_PART = 1024, 4
 _GROUP_THREADS, _WARP_BYTES, _GATHER_BLOCKS = 256, 2048, 8  # bytes that a warp reads at once
 
 _LONG = ("levels 1", "levels 2", "level", "large")
@@ -98,9 +99,9 @@ class TopKProblem(NamedTuple):
     outputs: int = 0
 
 
-_SHORT_NUMBERS = tuple(f"{what} {name}" for name in _SHORT for what in ("grid", "room", "shared"))
+_SHORT_NUMBERS = tuple(f"{what} {name}" for name in _SHORT for what in ("grid", "capacity", "shared"))
 _QUEUE_NUMBERS = ("queue", "segment_of", "most_selected", "most_segments", "most_tiles", "tiles_grid")
-_CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "room", "shared", "group", "level_grid")
+_CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "capacity", "shared", "group", "level_grid")
 _LARGE_NUMBERS = (
     *("bins", "before", "keys", "positions", "sorted_keys", "sorted_positions"),
     *("sort_queue", "sort_places", "sort_bins", "sort_lookback", "sort_tiles"),
@@ -124,7 +125,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
     def short(name: str) -> Launch:
         block = "threads" if name in ("block", "rows") else _WARP_THREADS
-        parameters = (_arrays(Value("d_in_keys")), *values, *segments, u32(f"room {name}"))
+        parameters = (_arrays(Value("d_in_keys")), *values, *segments, u32(f"capacity {name}"))
         return Launch(f"cupar_top_k_{name}", f"grid {name}", block, parameters, f"shared {name}")
 
     init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
@@ -139,7 +140,9 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     of_rows = ("rows",) if spec.algorithm == "segmented_top_k" else ()  # an array is one row
     shapes = {
         name: Shape(
-            (*given, "size", f"grid {name}", f"room {name}", f"shared {name}"), (short(name),), executables=2
+            (*given, "size", f"grid {name}", f"capacity {name}", f"shared {name}"),
+            (short(name),),
+            executables=2,
         )
         for name in (*_SHORT, *of_rows)
     }
@@ -189,12 +192,12 @@ def _long_shapes(
     def level(number: int) -> Launch:
         parameters = (
             *(arrays, *values, _QUEUE, candidates),
-            *(u64(f"stride {number}"), u32("group"), u32("room")),
+            *(u64(f"stride {number}"), u32("group"), u32("capacity")),
         )
         return Launch("cupar_top_k_level", "level_grid", "threads", parameters, "shared")
 
     first = Launch(
-        "cupar_top_k_candidates", "grid", "threads", (arrays, _QUEUE, candidates, u32("room")), "shared"
+        "cupar_top_k_candidates", "grid", "threads", (arrays, _QUEUE, candidates, u32("capacity")), "shared"
     )
     shapes = {}
     for count in range(1, _FIRST_LEVELS + 1):
@@ -271,11 +274,11 @@ def _sorted(key_size: int, arrays: Parameter, values: tuple[Parameter, ...]) -> 
     return [*launches, Launch("cupar_top_k_write", "select_grid", "threads", write)]
 
 
-_ROOMS = 8  # for 64 words, 128, …, 8192: a tile's at most
+_CAPACITIES = 8  # for 64 words, 128, …, 8192: a tile's at most
 
 
 class _Running(NamedTuple):
-    """Resident blocks of kernels whose shared memory has room for some number of words."""
+    """Resident blocks of kernels by how many words their shared memory can hold."""
 
     few: tuple[int, ...]
     warp: tuple[int, ...]
@@ -316,9 +319,9 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     def running(kernel: str, block: int, shared: int = 0) -> int:
         return max(given.resident(kernel, block, shared), sms)
 
-    def by_room(kernel: str, block: int, most: int, warps: int) -> tuple[int, ...]:
-        rooms = (min(_LEAST_ROOM << k, most) for k in range(_ROOMS))
-        return tuple(running(f"cupar_top_k_{kernel}", block, room * warps * word_size) for room in rooms)
+    def by_capacity(kernel: str, block: int, most: int, warps: int) -> tuple[int, ...]:
+        words = (min(_LEAST_CAPACITY << k, most) for k in range(_CAPACITIES))
+        return tuple(running(f"cupar_top_k_{kernel}", block, each * warps * word_size) for each in words)
 
     of_sort = {name: given[f"sort_{name}"] for name in ("threads", "tile", "segment_size")}
     return _plan, given.facts(
@@ -328,9 +331,9 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         first_blocks=running("cupar_top_k_first_of_many", _GROUP_THREADS) if given["has_groups"] else 0,
         gather_blocks=sms * _GATHER_BLOCKS,
         running=_Running(
-            by_room("few", _WARP_THREADS, _FEW, _WARPS),
-            by_room("warp", _WARP_THREADS, given["warp"], _WARPS),
-            *(by_room(kernel, threads, tile, 1) for kernel in ("block", "candidates", "level")),
+            by_capacity("few", _WARP_THREADS, _FEW, _WARPS),
+            by_capacity("warp", _WARP_THREADS, given["warp"], _WARPS),
+            *(by_capacity(kernel, threads, tile, 1) for kernel in ("block", "candidates", "level")),
         ),
         sort=_Sort(
             of_sort["tile"],
@@ -352,8 +355,8 @@ def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
             if size > 0 and (k * size > tile or length * facts.key_size >= _LEAST_OF_FEW):
                 return _plan_groups(facts, length, k, size, emit)
         if n >= facts.sms and k <= tile // _ROWS_PART and length <= MOST_LISTED:
-            room = max(_room(2 * k, tile), min(_ROWS_ROOM, tile))
-            emit(_OF_ROWS, (n, k, length, min(n, MOST_BLOCKS), room, room * word_size))
+            capacity = max(_capacity(2 * k, tile), min(_ROWS_CAPACITY, tile))
+            emit(_OF_ROWS, (n, k, length, min(n, MOST_BLOCKS), capacity, capacity * word_size))
             return 0
         return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, _OF_ALL, emit)
     if length > 0:
@@ -386,22 +389,22 @@ def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
 
 
 @helper
-def _room(k: int, most: int) -> int:
-    """Return the number of words that a team has room for: the next power of two."""
-    return min(1 << bits(max(2 * k, _LEAST_ROOM) - 1), most)
+def _capacity(k: int, most: int) -> int:
+    """Return the number of words that a team can hold: the next power of two."""
+    return min(1 << bits(max(2 * k, _LEAST_CAPACITY) - 1), most)
 
 
 @helper
-def _place(room: int) -> int:
-    """Return the place of a room among all that there are."""
-    return bits(room - 1) - _LEAST_PLACE
+def _place(capacity: int) -> int:
+    """Return the place of a capacity among all that there are."""
+    return bits(capacity - 1) - _LEAST_PLACE
 
 
 @helper
 def _short(k: int, most: int, warps: int, word_size: int, segments: int) -> tuple[int, int, int]:
-    """Return the grid of a kernel for short segments, its room and its shared memory."""
-    room = _room(k, most)
-    return min(max(ceil_div(segments, warps), 1), MOST_BLOCKS), room, room * warps * word_size
+    """Return the grid of a kernel for short segments, its capacity in words, and its shared memory."""
+    capacity = _capacity(k, most)
+    return min(max(ceil_div(segments, warps), 1), MOST_BLOCKS), capacity, capacity * warps * word_size
 
 
 @helper
@@ -426,13 +429,13 @@ def _plan_long(
     if k > tile // 4:
         selected = min(items, segments * min(k, longest))
         return _plan_large(facts, head + of_queue, segments, tiles, selected, end, shapes, emit)
-    room = _room(k, tile)
-    place = _place(room)
+    capacity = _capacity(k, tile)
+    place = _place(capacity)
     keys = end + aligned(4 * tiles)
     positions = keys + aligned(key_size * tiles * k)
     grid = min(tiles, facts.running.candidates[place])
     group, level_grid = tile // k, min(ceil_div(tiles, 32), facts.running.level[place])
-    candidates = (end, keys, positions, grid, room, room * facts.word_size, group, level_grid)
+    candidates = (end, keys, positions, grid, capacity, capacity * facts.word_size, group, level_grid)
     most = ceil_div(longest, tile)
     if group >= most:
         emit(shapes, head + of_queue + candidates + (group,))

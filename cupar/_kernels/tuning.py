@@ -120,7 +120,7 @@ def write(policy: tuple[Any, ...]) -> str:
     return " ".join(f"{name}={int(value)}" for name, value in policy._asdict().items())  # type: ignore[attr-defined]
 
 
-def types(spec: Specialisation, *names: str) -> dict[str, str]:
+def value_types(spec: Specialisation, *names: str) -> dict[str, str]:
     """Return a part of a scope: types of the arguments with these names, and whether they are arrays."""
     return {
         each.name: f"{'' if each.is_pointer else 'iterator of '}{type_text(each.value)}"

@@ -45,7 +45,7 @@ d_in_keys1, d_in_keys2 : device arrays, iterators or dtypes, n and m items
     matters here.
 {items}
 d_out_keys, d_out_items : device arrays, iterators or dtypes
-    Where keys and their items go, {room}:
+    Where keys and their items go, {capacity}:
     of the same dtypes or ones that they are converted to. They may not
     overlap the inputs. `d_out_items` is None if the keys have no items.
 {count}op : callable, OpKind, RawOp or None
@@ -74,12 +74,12 @@ _COUNT = """d_out_num_selected : device array, iterator or dtype, 1 item
 """
 
 
-def documented(room: str) -> Callable[[Callable[P, A]], Callable[P, A]]:
+def documented(capacity: str) -> Callable[[Callable[P, A]], Callable[P, A]]:
     """Decorate a factory of two ranges, whose docstring has what is its own: the first lines, and examples.
 
     Parameters
     ----------
-    room : str
+    capacity : str
         How many items the outputs have.
     """
 
@@ -91,7 +91,7 @@ def documented(room: str) -> Callable[[Callable[P, A]], Callable[P, A]]:
         factory.__doc__ = _HELP.format(
             head=head.rstrip(),
             items=_ITEMS_OF_FIRST if types["d_in_items2"] == "None" else _ITEMS,
-            room=room,
+            capacity=capacity,
             count=_COUNT if "d_out_num_selected" in types else "",
             returns=types["return"],
             example=f">>> {example}",

@@ -93,7 +93,7 @@ class Candidates:
         self.pending = 0
 
     @property
-    def has_room(self) -> bool:
+    def accepts(self) -> bool:
         """Whether another could be begun now: one waits, so that no helper does."""
         return self.pending < self._scratch.processes + 1
 

@@ -34,7 +34,7 @@ _BATCH_SECONDS = 3e-4  # of the GPU, at least, between two events
 _MOST_CALLS = 64  # in a batch
 _HOST_SECONDS = 1e-5  # that a launch takes at most, as a rule
 _HUNG_SECONDS = 20.0
-_ROOM = 0.5  # of the memory that is free
+_SHARE = 0.5  # of the memory that is free
 _WORD = np.dtype(np.uint64)
 _TOLERANCE = 1e-3  # of floats whose sums were rounded differently
 
@@ -167,7 +167,7 @@ class GPU:
         self._sets: list[_Set] = []
         free, total = c_size_t(), c_size_t()
         driver.call("cuMemGetInfo_v2", byref(free), byref(total))
-        wanted = workloads(spec, items, segment_size, int(free.value * _ROOM))
+        wanted = workloads(spec, items, segment_size, int(free.value * _SHARE))
         self._different = binary_transform(_WORD, _WORD, _WORD, operators.OpKind.BIT_XOR)
         self._any = reduce_into(_WORD, _WORD, operators.OpKind.BIT_OR, np.zeros(1, _WORD))
         self._found = DeviceArray(_WORD, 1)

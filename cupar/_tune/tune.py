@@ -81,7 +81,7 @@ class Builder(Protocol):
     """Builds candidates, several at a time."""
 
     @property
-    def has_room(self) -> bool:
+    def accepts(self) -> bool:
         """Whether another could be begun now."""
 
     @property
@@ -166,7 +166,7 @@ def tune(
         notify(trial)
 
     def fill() -> None:
-        while builder.has_room and (policy := search.propose()) is not None:
+        while builder.accepts and (policy := search.propose()) is not None:
             builder.submit(policy)
 
     fill()

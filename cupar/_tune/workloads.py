@@ -72,7 +72,9 @@ class Workload:
         return sum(each.nbytes for each in self.arrays.values()) + outputs
 
 
-def workloads(spec: Specialisation, items: int | None, segment_size: int | None, room: int) -> list[Workload]:
+def workloads(
+    spec: Specialisation, items: int | None, segment_size: int | None, memory: int
+) -> list[Workload]:
     """Return the workloads that a specialisation is tuned for, and those with which it may not get slower.
 
     Parameters
@@ -82,7 +84,7 @@ def workloads(spec: Specialisation, items: int | None, segment_size: int | None,
         Of the problem that is tuned for; None: many, and a guard of few.
     segment_size : int or None
         Items of each segment, or columns; None: several sizes.
-    room : int
+    memory : int
         Bytes of device memory that they may take.
 
     Raises
@@ -106,12 +108,12 @@ def workloads(spec: Specialisation, items: int | None, segment_size: int | None,
     has_lengths = spec.algorithm.startswith("segmented") or spec.algorithm in _OF_COLUMNS
     lengths = [segment_size] if segment_size or not has_lengths else [*SEGMENTS]
     found = []
-    room //= len(lengths)
+    memory //= len(lengths)
     for length in lengths:
-        while (problem := make(spec, size, length)).nbytes > room and items is None and size > SMALL:
+        while (problem := make(spec, size, length)).nbytes > memory and items is None and size > SMALL:
             size //= 2
-        if problem.nbytes > room:
-            raise UnsuitableError(f"{size} items take {problem.nbytes} bytes, and there is room for {room}")
+        if problem.nbytes > memory:
+            raise UnsuitableError(f"{size} items take {problem.nbytes} bytes, and {memory} are available")
         found.append(problem)
     if items is None:
         found.append(replace(make(spec, SMALL, lengths[len(lengths) // 2]), is_guard=True))

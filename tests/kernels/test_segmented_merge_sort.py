@@ -85,15 +85,15 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     assert names == ["init", "list", *(long if items > TILE else ["teams"])]
     assert all(1 <= grid < 2**31 for grid in grids)
     firsts = [numbers[f"list {i}"] for i in range(13)]
-    rooms = [b - a for a, b in pairwise(firsts)]
-    assert rooms == [min(n, items // least) for least in (1, *(top + 1 for top in TOPS))] + [0]
+    capacities = [b - a for a, b in pairwise(firsts)]
+    assert capacities == [min(n, items // least) for least in (1, *(top + 1 for top in TOPS))] + [0]
     assert numbers["segments"] == 256
     end = numbers["queue"] if items > TILE else plan.nbytes
     assert 256 + 4 * firsts[-1] <= end < 512 + 4 * firsts[-1]
-    assert numbers["largest"] == max(i for i in range(10) if rooms[i])
+    assert numbers["largest"] == max(i for i in range(10) if capacities[i])
     assert numbers["list_grid"] == -(-n // 1024)
     if items > TILE:
-        assert numbers["most_segments"] == rooms[10]
+        assert numbers["most_segments"] == capacities[10]
         assert numbers["most_tiles"] >= items // TILE + 1
 
 

@@ -134,17 +134,17 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     assert names == ["init", "list", *(PARTED if items > 16384 else []), *groups]
     assert all(1 <= grid < 2**31 for grid in grids if grid is not None)
     firsts = [numbers[f"list {i}"] for i in range(13)]
-    rooms = [b - a for a, b in pairwise(firsts)]
+    capacities = [b - a for a, b in pairwise(firsts)]
     # A long segment may have 256 parts, which are listed with segments, and have numbers behind theirs.
     long = min(n, items // 16385)
     parted = long if n + 256 * long < 2**32 else 0
-    assert rooms == [min(n + 256 * parted, items // least) for least in (1, *(top + 1 for top in TOPS))]
+    assert capacities == [min(n + 256 * parted, items // least) for least in (1, *(top + 1 for top in TOPS))]
     of_lists = 4 * firsts[-1]
     end = numbers["queue"] if items > 16384 else plan.nbytes
     assert numbers["segments"] == 256
     assert 256 + of_lists <= end < 512 + of_lists
     # Teams that have something to do.
-    assert numbers["largest"] == max((i for i in range(5) if rooms[6 + i]), default=-1)
+    assert numbers["largest"] == max((i for i in range(5) if capacities[6 + i]), default=-1)
     assert grids[names.index("list")] == -(-n // 1024)
     if items > 16384:
         assert (numbers["most_segments"], numbers["most_parted"]) == (long, parted)

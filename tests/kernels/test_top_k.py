@@ -65,9 +65,9 @@ def test_short_rows_are_one_kernel(length, n, by_rows):
         assert name == NAMES[(length > FEW) + (length > WARP)] and plan.nbytes == 0
         teams = 1 if name == "block" else 4
         assert grids == [min(-(-n // teams), 2**31 - 1)]
-        room = numbers[f"room {name}"]
-        assert room & (room - 1) == 0 and k <= room <= max(4 * k, 64)
-        assert numbers[f"shared {name}"] == 8 * teams * room
+        capacity = numbers[f"capacity {name}"]
+        assert capacity & (capacity - 1) == 0 and k <= capacity <= max(4 * k, 64)
+        assert numbers[f"shared {name}"] == 8 * teams * capacity
 
 
 @pytest.mark.parametrize("k", [1, 64, 257, TILE // 4])
@@ -77,8 +77,9 @@ def test_of_many_long_rows_a_block_has_each(length, n, k, by_rows):
     plan = planner()(TopKProblem(n * length, n, length, k))
     names, grids, numbers, _ = launches(by_rows, plan)
     assert names == ["rows"] and grids == [min(n, 2**31 - 1)] and plan.nbytes == 0
-    room = numbers["room rows"]
-    assert room & (room - 1) == 0 and 4 * k <= room <= TILE and numbers["shared rows"] == 8 * room
+    capacity = numbers["capacity rows"]
+    assert capacity & (capacity - 1) == 0 and 4 * k <= capacity <= TILE
+    assert numbers["shared rows"] == 8 * capacity
 
 
 def test_builds_for_one_array_have_no_kernel_of_many_rows(specified, by_rows, by_offsets):
@@ -111,7 +112,7 @@ def test_levels_are_as_many_as_one_block_needs_at_last(length, k, by_rows):
     most = numbers["most_tiles"]
     sizes = [72 * n, 4 * most, 4 * most, 4 * most * k, 8 * most * k]
     assert all(b - a >= size for (a, b), size in zip(pairwise([*parts, plan.nbytes]), sizes, strict=True))
-    assert numbers["room"] >= k
+    assert numbers["capacity"] >= k
 
 
 LARGE = (
@@ -149,9 +150,9 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, k, by_offsets):
     is_long = items > TILE
     assert ("candidates" in names, "select" in names) == (is_long and k <= 2048, is_long and k > 2048)
     assert all(1 <= grid < 2**31 for grid in grids)
-    rooms = [b - a for a, b in pairwise([numbers[f"list {i}"] for i in range(13)])]
+    capacities = [b - a for a, b in pairwise([numbers[f"list {i}"] for i in range(13)])]
     expected = [min(n, items // least) for least in (1, FEW + 1, WARP + 1, TILE + 1)]
-    assert rooms == [*expected, *[0] * 8]
+    assert capacities == [*expected, *[0] * 8]
     if is_long:
         assert numbers["most_segments"] == expected[-1]
         assert numbers["most_tiles"] >= items // TILE + 1 and numbers["most_selected"] == items

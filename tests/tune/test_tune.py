@@ -40,7 +40,7 @@ class Builder:
         self.begun, self.built = [], []
 
     @property
-    def has_room(self):
+    def accepts(self):
         return len(self.begun) < self.at_once
 
     @property
@@ -48,7 +48,7 @@ class Builder:
         return len(self.begun)
 
     def submit(self, policy):
-        assert self.has_room
+        assert self.accepts
         self.begun.append(policy)
 
     def next(self, timeout):

@@ -431,8 +431,8 @@ struct histogram_kernels {
       if (gridDim.x == 1) {
         set_to_zero(histogram, levels.bins);
       }
-      uint4* const room = memory + (rows * copies + 3) / 4;
-      stage(levels, room);
+      uint4* const staged = memory + (rows * copies + 3) / 4;
+      stage(levels, staged);
       __syncthreads();
       const unsigned stride = copies * sizeof(unsigned);
       char* const mine = reinterpret_cast<char*>(memory) + (threadIdx.x & (copies - 1)) * sizeof(unsigned);
@@ -450,7 +450,7 @@ struct histogram_kernels {
           });
         });
       } else {
-        with_staged_scale(levels, room, [=](auto scale) {
+        with_staged_scale(levels, staged, [=](auto scale) {
           for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count_in(scale(sample)); });
         });
         __syncthreads();

@@ -57,8 +57,8 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
   static constexpr int few_together = cuda::std::min<int>(few_items, together);
   static constexpr int few_loads    = 2,
                        many_loads   = 4;  // vectors of a thread at once: with candidates, without
-  static constexpr int room         = 16384 / sizeof(bits);  // candidates in shared memory
-  static constexpr int tile         = 2 * room;
+  static constexpr int capacity     = 16384 / sizeof(bits);  // candidates in shared memory
+  static constexpr int tile         = 2 * capacity;
   static constexpr int digit_bits = 11, bins = 1 << digit_bits, bins_each = bins / block_threads;
   static constexpr int passes       = (key_bits + digit_bits - 1) / digit_bits;
   static constexpr int list_of_rows = 3, list_of_long = 4;
@@ -153,7 +153,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
         }
         ranked own[items];
         base::template load_items<size, items, together>(own, in + begin, length, thread);
-        // What is there in the place of other items comes last, as NaNs do, which are behind no rank.
+        // Out-of-range items come last, as NaNs do, which are behind no rank.
         bool has_nan = false;
 #pragma unroll
         for (int i = 0; i < items; ++i) {
@@ -334,7 +334,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
         place = atomicAdd(cursor, static_cast<u32>(__popc(votes)));
       }
       place = __shfl_sync(~0u, place, 0) + __popc(votes & ((1u << lane) - 1));
-      if (is_one && place < room) {
+      if (is_one && place < capacity) {
         stage[place] = key_of(item);
       }
     }
@@ -372,7 +372,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
                                                i64 num_segments, const lists& from) {
       __shared__ search its;
       __shared__ u32 counts[bins];
-      __shared__ bits stage[room];
+      __shared__ bits stage[capacity];
       for (int i = threadIdx.x; i < bins; i += block_threads) {
         counts[i] = 0;
       }
@@ -439,7 +439,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
             is_packed = true;
             left      = its.packed;
           }
-          packs = !is_packed && its.count <= room;
+          packs = !is_packed && its.count <= capacity;
         }
         if (has_nan) {
           for (int i = threadIdx.x; i < bins; i += block_threads) {
@@ -582,7 +582,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
     static __device__ __forceinline__ void run(const bits* in, results to, const tile_queue& q, int pass) {
       __shared__ search own;
       __shared__ u32 counts[bins];
-      __shared__ bits stage[room];
+      __shared__ bits stage[capacity];
       __shared__ u64 place;
       for (int i = threadIdx.x; i < bins; i += block_threads) {
         counts[i] = 0;
@@ -601,8 +601,9 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
         const i64 begin = share_of(items, first, its.tiles), end = share_of(items, stop, its.tiles);
         bool has_nan = false;
         if (state == are_copied) {
-          for (i64 at = begin; at < end; at += room) {
-            for_each<few_loads>(source + at, 0u, end - at < room ? static_cast<u32>(end - at) : u32{room},
+          for (i64 at = begin; at < end; at += capacity) {
+            for_each<few_loads>(source + at, 0u,
+                                end - at < capacity ? static_cast<u32>(end - at) : u32{capacity},
                                 [&](ranked item, bool is_there) {
                                   const bool is_one = is_there && digit.has(item);
                                   if (is_one) {

@@ -206,7 +206,7 @@ struct segmented_merge_sort_kernels {
     }
   }
 
-  // Merges a tile at a level: pairs of runs of so many tiles as two to the power of the level. All threads of
+  // Merges a tile at a level: pairs of runs of 2^level tiles. All threads of
   // a block take part.
   static __device__ __forceinline__ void merge_tile_at(int level, u32 tile, const arrays& output,
                                                        const arrays& spare, const queue& q,

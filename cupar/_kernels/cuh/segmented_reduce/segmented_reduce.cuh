@@ -523,20 +523,20 @@ struct segmented_reduce_kernels {
   struct place {
     unsigned at, first_chunk, chunks;
 
-    __device__ __forceinline__ bool has_room(const queue& q) const {
+    __device__ __forceinline__ bool fits(const queue& q) const {
       return at < q.most_segments && u64{first_chunk} + chunks <= q.most_chunks;
     }
 
     // Writes the segment to the queue. Reserved entries that stay unused must be marked.
     __device__ __forceinline__ void put(const queue& q, const segment& given, i64 index) const {
-      if (has_room(q)) {
+      if (fits(q)) {
         q.segments[at] = {index, given.begin, given.length, first_chunk, chunks, chunks, 0};
       }
     }
 
     // Writes the segment's number to its chunks, from `from` on in steps of `step`.
     __device__ __forceinline__ void tell(const queue& q, unsigned from, unsigned step) const {
-      const unsigned whose = has_room(q) ? at : no_segment;
+      const unsigned whose = fits(q) ? at : no_segment;
       for (unsigned k = from; k < chunks && first_chunk + k < q.most_chunks; k += step) {
         q.segment_of[first_chunk + k] = whose;
       }
@@ -553,7 +553,7 @@ struct segmented_reduce_kernels {
     const place its{static_cast<unsigned>(before >> 32), static_cast<unsigned>(before), chunks};
     its.put(q, given, index);
     its.tell(q, 0, 1);
-    return its.has_room(q);
+    return its.fits(q);
   }
 
   // Queues those segments of a warp's lanes that are not empty; returns of which lanes there was room for.
@@ -581,7 +581,7 @@ struct segmented_reduce_kernels {
             __shfl_sync(~0u, its.chunks, whose)}
           .tell(q, lane, 32);
     }
-    return __ballot_sync(~0u, chunks > 0 && its.has_room(q));
+    return __ballot_sync(~0u, chunks > 0 && its.fits(q));
   }
 
   // --- Kernels ---

@@ -6,10 +6,10 @@
 // - Workers have a slice of each chunk, and their lanes some neighbours of it. They combine them as soon as
 //   they are there; one chunk later they scan them where they are, and write them.
 // - The publisher combines the slices' aggregates, and publishes the chunk's.
-// - The lookahead warp learns what comes before a chunk, and tells the workers. It keeps what all chunks of
-//   the segment up to one come to, and adds those up to its block's next chunk: each tells what it comes to
-//   itself, without waiting for any other. So one exchange between blocks is all that a chunk waits for, and
-//   a chunk behind it is combined, and more are on their way, in the meantime.
+// - The lookahead warp finds the exclusive prefix of a chunk for the workers. It keeps the inclusive prefix
+//   of one chunk of the segment, and adds the aggregates of those up to its block's next chunk, which are
+//   published without waiting for any other. So a chunk waits for one exchange between blocks alone;
+//   meanwhile the chunk behind it is combined, and more are being loaded.
 //
 // A block that waits needs chunks that were taken from the queue before its own. Whoever took one combines it
 // without waiting for any other, or after waiting for chunks that were taken still earlier.
@@ -98,11 +98,11 @@ struct scan_of_chunks : scan_tile<Traits> {
           now >> count_bits >= q.most_segments || (now & ((u64{1} << count_bits) - 1)) >= q.most_chunks;
       before = is_full ? now : atomicAdd(&q.heads->filled, static_cast<u64>(__popc(all)) << count_bits | end);
     }
-    before              = shuffle(before, 31);
-    const u64 first     = (before & ((u64{1} << count_bits) - 1)) + end - given.chunks;
-    const u64 at        = (before >> count_bits) + __popc(all & ((1u << lane) - 1));
-    const bool has_room = at < q.most_segments && first + given.chunks <= q.most_chunks;
-    if (__any_sync(~0u, given.chunks > 0 && !has_room)) {
+    before          = shuffle(before, 31);
+    const u64 first = (before & ((u64{1} << count_bits) - 1)) + end - given.chunks;
+    const u64 at    = (before >> count_bits) + __popc(all & ((1u << lane) - 1));
+    const bool fits = at < q.most_segments && first + given.chunks <= q.most_chunks;
+    if (__any_sync(~0u, given.chunks > 0 && !fits)) {
       q.heads->is_over = 1;
       return;
     }

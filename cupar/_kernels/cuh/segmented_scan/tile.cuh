@@ -1,8 +1,8 @@
 // A warp's tile of items, in which segments begin anywhere: it is loaded, scanned, and stored.
 //
 // A tile has rows of vectors, of which each lane has one in each row. A bit for each item tells whether a
-// segment begins with it. Items that are not there are copies of others, so that the operator sees none that
-// the caller did not give; what comes of them is not stored.
+// segment begins with it. Out-of-range items are padded with copies, so that the operator sees only items
+// of the caller's; their results are not stored.
 //
 // Source: scans by head flags are those of S. Sengupta et al., "Scan Primitives for GPU Computing", Graphics
 // Hardware 2007.

@@ -1,6 +1,6 @@
 // Long segments: cut into tiles, and sorted digit by digit. The digits of all passes are counted in one
 // reading of the keys; then each pass ranks the keys of a tile, finds by look-back within the segment where
-// its digits go, and writes them. So many blocks share a segment.
+// its digits go, and writes them. Several blocks share a segment.
 //
 // Source: A. Adinets and D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs",
 // arXiv:2206.01784, whose ranking within a tile is CUB's.

@@ -332,7 +332,7 @@ struct segmented_sort_kernels
 
   static __device__ __forceinline__ int padded(int position) { return position + position / team_items; }
 
-  // Merges pairs of sorted runs of so many words; each thread gets its share of the result.
+  // Merges pairs of sorted runs of a number of words; each thread gets its share of the result.
   static __device__ __forceinline__ void merge_runs(sort_word (&words)[team_items], const sort_word* stage,
                                                     int thread, int run) {
     const int first = thread * team_items, pair = first & ~(2 * run - 1), before = first - pair;

@@ -33,7 +33,7 @@ enum set_operation { set_union, set_intersection, set_difference, set_symmetric_
 // it would be a long run.
 template <class Index, class It, class T, class Op>
 __device__ __forceinline__ Index run_before(It keys, Index end, const T& key, Op before) {
-  Index found = 0, beyond = 1;  // so many are; so many are not
+  Index found = 0, beyond = 1;  // keys that are not less; keys of which one is
   while (beyond <= end && !before(keys[end - beyond], key)) {
     found = beyond;
     beyond *= 2;
@@ -72,7 +72,7 @@ __device__ __forceinline__ Index run_from(It keys, Index begin, Index most, cons
   return found;
 }
 
-// Where two ranges are cut: so many keys of each are in front.
+// Where two ranges are cut: the number of keys of each that are in front.
 template <class Index>
 struct cut {
   Index first, second;
@@ -123,8 +123,8 @@ __device__ __forceinline__ cut<Index> between_pairs(It1 keys1, It2 keys2, Index 
   if (run2 > run1) {
     return at;
   }
-  const Index wanted = all / 2, room = count2 - second, more = wanted - run2 + 1;
-  const Index there  = run2 + run_from<Index>(keys2, second, more < room ? more : room, key, before);
+  const Index wanted = all / 2, left = count2 - second, more = wanted - run2 + 1;
+  const Index there  = run2 + run_from<Index>(keys2, second, more < left ? more : left, key, before);
   const Index taken2 = wanted < there ? wanted : there, taken1 = all - taken2;
   const Index parts_pair = taken1 == taken2 + 1 && taken2 < there ? 1 : 0;
   return {first - run1 + taken1, second - run2 + taken2 + parts_pair};
@@ -323,7 +323,7 @@ struct sets_kernels {
   }
 
   // How many keys the output has room for.
-  static __device__ __forceinline__ u64 room(u64 count1, u64 count2) {
+  static __device__ __forceinline__ u64 capacity(u64 count1, u64 count2) {
     if constexpr (operation == set_intersection) {
       return min(count1, count2);
     }
@@ -396,7 +396,7 @@ struct sets_kernels {
     }
   }
 
-  // So many blocks as shared memory allows, up to 1,024 threads, have registers at once.
+  // Registers are for as many resident blocks as shared memory allows, up to 1,024 threads.
   static constexpr int in_shared    = (shared_limit + 1024) / (memory + 4 * threads + 1536),
                        in_registers = 1024 / threads;
   static constexpr int resident     = in_shared < in_registers ? in_shared : in_registers;
@@ -603,14 +603,14 @@ struct sets_kernels {
               states.publish(previous, states.up_to_tile, sums_t{{before + previous_count}});
             }
             if (previous == tiles - 1) {
-              num_out[0] = static_cast<num_out_v>(min(before + previous_count, room(count1, count2)));
+              num_out[0] = static_cast<num_out_v>(min(before + previous_count, capacity(count1, count2)));
             }
           }
         }
         __syncthreads();  // the list and what comes before the previous tile are known
 
         if (previous >= 0) {
-          const u64 before = before_previous, all = room(count1, count2);
+          const u64 before = before_previous, all = capacity(count1, count2);
           const u64 count = min(u64{previous_count}, all - min(all, before));
           write(tiles_of_rounds[(round + 2) % 3], static_cast<int>(count),
                 lists + (~round & 1) * (tile_items + 1), shared, (round + slots - 1) % slots * slot_bytes,

@@ -186,7 +186,7 @@ struct top_teams : Base {
   // Leaves out items behind `last`, which as many come before in any case. Returns how many there are.
   template <int size, int together, int items>
   static __device__ __forceinline__ u32 sort_first(team<size>& its, const ranked (&keys)[items], u32 valid,
-                                                   ranked last, u32 wanted, u32 room, top_word* stage,
+                                                   ranked last, u32 wanted, u32 capacity, top_word* stage,
                                                    u32* cursor) {
     constexpr int groups = items > minima_of_a_thread ? minima_of_a_thread : 0;
     const int thread = its.thread(), lane = thread % 32;
@@ -199,7 +199,7 @@ struct top_teams : Base {
     };
     u32 last_place = ~0u, count = count_to_last();
     if constexpr (groups > 0) {
-      if (count > room && 2 * wanted <= size * groups) {
+      if (count > capacity && 2 * wanted <= size * groups) {
         ranked minima[groups];
 #pragma unroll
         for (int i = 0; i < items; ++i) {
@@ -211,11 +211,11 @@ struct top_teams : Base {
         count              = count_to_last();
       }
     }
-    if (count > room) {
+    if (count > capacity) {
       last  = bisect(its, keys, wanted, key_bits);
       count = count_to_last();
     }
-    if (count > room) {  // many are equal: of those, the first
+    if (count > capacity) {  // many are equal: of those, the first
       u32 before = 0, places[items];
 #pragma unroll
       for (int i = 0; i < items; ++i) {

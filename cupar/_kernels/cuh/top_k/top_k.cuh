@@ -208,11 +208,11 @@ struct top_k_kernels
                                                       d_out_values_t values_out,
                                                       const start_offsets_in_t& starts,
                                                       const end_offsets_in_t& ends, i64 num_segments,
-                                                      const lists& from, int list, u32 room) {
+                                                      const lists& from, int list, u32 capacity) {
     extern __shared__ __align__(16) unsigned char shared[];
     __shared__ u32 sums[2 * team<size>::warps], cursor;
     const int teams       = blockDim.x / size;
-    top_word* const stage = reinterpret_cast<top_word*>(shared) + threadIdx.x / size * room;
+    top_word* const stage = reinterpret_cast<top_word*>(shared) + threadIdx.x / size * capacity;
     team<size> its{sums, 0};
     const i64 count = from.count(list, num_segments);
     for (i64 at = i64{blockIdx.x} * teams + threadIdx.x / size; at < count; at += i64{gridDim.x} * teams) {
@@ -222,8 +222,8 @@ struct top_k_kernels
       ranked keys[items];
       const u32 valid =
           base::template load_items<size, items, together>(keys, given.keys_in + begin, length, its.thread());
-      const u32 found = base::template sort_first<size, together>(its, keys, valid, last_ranked, wanted, room,
-                                                                  stage, &cursor);
+      const u32 found = base::template sort_first<size, together>(its, keys, valid, last_ranked, wanted,
+                                                                  capacity, stage, &cursor);
       write_first(its, given, values_in, values_out, segment, stage, found,
                   [begin](u32 place) { return begin + place; });
       its.wait();
@@ -246,10 +246,10 @@ struct top_k_kernels
     static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
                                                d_out_values_t values_out, start_offsets_in_t starts,
                                                end_offsets_in_t ends, i64 num_segments, const lists& from,
-                                               u32 room) {
+                                               u32 capacity) {
       join_stream();
       top_of_short<size, items, together>(given, values_in, values_out, starts, ends, num_segments, from,
-                                          list, room);
+                                          list, capacity);
     }
   };
   struct cupar_top_k_few : top_of<warp_threads, 32, few_items, few_together, 0> {};
@@ -258,7 +258,7 @@ struct top_k_kernels
 
   // Each tile's candidates.
   struct cupar_top_k_candidates : kernel<block_threads> {
-    static __device__ __forceinline__ void run(top_arrays given, tile_queue q, candidates to, u32 room) {
+    static __device__ __forceinline__ void run(top_arrays given, tile_queue q, candidates to, u32 capacity) {
       extern __shared__ __align__(16) unsigned char shared[];
       __shared__ u32 sums[2 * team<block_threads>::warps], cursor;
       __shared__ ranked shared_bound;
@@ -283,9 +283,9 @@ struct top_k_kernels
             keys, given.keys_in + begin, left < tile ? static_cast<int>(left) : tile, threadIdx.x);
         __syncthreads();
         const ranked bound = shared_bound;
-        const u32 found = base::template sort_first<block_threads, together>(its, keys, valid, bound, k, room,
-                                                                             stage, &cursor);
-        const u32 kept  = found < k ? found : k;
+        const u32 found    = base::template sort_first<block_threads, together>(its, keys, valid, bound, k,
+                                                                                capacity, stage, &cursor);
+        const u32 kept     = found < k ? found : k;
         for (u32 i = threadIdx.x; i < kept; i += block_threads) {
           to.keys[u64{t} * k + i]      = static_cast<bits>(base::ranked_of(stage[i]));
           to.positions[u64{t} * k + i] = begin + base::top_place(stage[i]);
@@ -307,7 +307,7 @@ struct top_k_kernels
     static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
                                                d_out_values_t values_out, start_offsets_in_t starts,
                                                end_offsets_in_t ends, i64 num_segments, const lists&,
-                                               u32 room) {
+                                               u32 capacity) {
       extern __shared__ __align__(16) unsigned char shared[];
       __shared__ u32 sums[2 * team<block_threads>::warps], cursor, joined[3];
       top_word* const stage = reinterpret_cast<top_word*>(shared);
@@ -328,9 +328,9 @@ struct top_k_kernels
           ranked keys[block_items];
           const u32 valid = base::template load_items<block_threads, block_items, together>(
               keys, from + at, left < tile ? static_cast<int>(left) : tile, threadIdx.x);
-          u32 added = room + 1;
+          u32 added = capacity + 1;
           if (at > 0) {
-            join_before(keys, bound, static_cast<u32>(at), stage + count, room - count, &joined[turn]);
+            join_before(keys, bound, static_cast<u32>(at), stage + count, capacity - count, &joined[turn]);
             __syncthreads();
             added = joined[turn];
             if (threadIdx.x == 0) {
@@ -338,7 +338,7 @@ struct top_k_kernels
             }
             turn = turn == 2 ? 0 : turn + 1;
           }
-          if (count + added <= room) {
+          if (count + added <= capacity) {
             count += added;
             continue;
           }
@@ -349,9 +349,9 @@ struct top_k_kernels
             bound = base::ranked_of(stage[k - 1]);
             __syncthreads();
           }
-          top_word* const behind = stage + (count > 0 ? room / 2 : 0);
+          top_word* const behind = stage + (count > 0 ? capacity / 2 : 0);
           const u32 found = base::template sort_first<block_threads, together>(its, keys, valid, bound, k,
-                                                                               room / 2, behind, &cursor);
+                                                                               capacity / 2, behind, &cursor);
           const u32 kept  = found < k ? found : k;
           if (count == 0) {
             bound = base::ranked_of(stage[k - 1]);  // the first tile has at least k
@@ -374,7 +374,7 @@ struct top_k_kernels
    private:
     // Puts a warp's items that come before a bound onto a stage, while there is room, and counts them all.
     static __device__ __forceinline__ void join_before(const ranked (&keys)[block_items], ranked bound,
-                                                       u32 at, top_word* stage, u32 room, u32* cursor) {
+                                                       u32 at, top_word* stage, u32 capacity, u32* cursor) {
       u32 own = 0;
 #pragma unroll
       for (int i = 0; i < block_items; ++i) {
@@ -390,7 +390,7 @@ struct top_k_kernels
 #pragma unroll
         for (int i = 0; i < block_items; ++i) {
           if (own >> i & 1) {
-            if (place < room) {
+            if (place < capacity) {
               stage[place] = base::to_top_word(
                   keys[i], at + base::template place_of_item<block_threads, together>(threadIdx.x, i));
             }
@@ -419,7 +419,7 @@ struct top_k_kernels
   struct cupar_top_k_level : kernel<block_threads> {
     static __device__ __forceinline__ void run(top_arrays given, d_in_values_t values_in,
                                                d_out_values_t values_out, tile_queue q, candidates all,
-                                               u64 stride, u32 group, u32 room) {
+                                               u64 stride, u32 group, u32 capacity) {
       constexpr int most =
           block_items / 4;  // candidates that a thread writes: k is a quarter of a tile at most
       extern __shared__ __align__(16) unsigned char shared[];
@@ -453,7 +453,7 @@ struct top_k_kernels
             valid |= static_cast<u32>(is_there) << i;
           }
           const u32 found = base::template sort_first<block_threads, 1>(
-              its, keys, valid, static_cast<ranked>(own.bound), k, room, stage, &cursor);
+              its, keys, valid, static_cast<ranked>(own.bound), k, capacity, stage, &cursor);
           const auto position_of = [&](u32 place) {
             return all.positions[(t + place / k * step) * k + place % k];
           };
@@ -802,7 +802,7 @@ struct top_k_kernels
   struct cupar_top_k_first_of_few : first_of<4, 1> {};
   struct cupar_top_k_first_of_many : first_of<32, 2> {};
 
-  // Puts so many groups together. The last of all may lack items: what is there in their place comes last.
+  // Puts the selected groups together. The last of all may lack items, and is padded with last keys.
   struct cupar_top_k_gather : kernel<group_threads> {
     static __device__ __forceinline__ void run(const bits* keys, bits* gathered, grouped from, i64 groups,
                                                i64 num_items) {
