@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._ir import cpp
 from . import policies
 from .family import (
     Emit,
@@ -22,12 +21,16 @@ from .family import (
     Shape,
     Storage,
     Value,
+    accumulator,
     aligned,
     bits,
     ceil_div,
     helper,
     i32,
     i64,
+    kind_of_init,
+    members,
+    prefixed,
     u32,
     u64,
 )
@@ -77,14 +80,6 @@ def _log_width(columns: int) -> int:
 def _scope(spec: Specialisation) -> dict[str, str]:
     op = spec.operators[0][1]
     return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
-
-
-def _traits(spec: Specialisation, policy: tuple[int, ...], constants: Mapping[str, bool]) -> str:
-    lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
-    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
-    named: dict[str, int] = policy._asdict()  # type: ignore[attr-defined]
-    lines += [f"static constexpr int policy_{name} = {value};" for name, value in named.items()]
-    return "\n".join(lines)
 
 
 # --- Scans -----------------------------------------------------------------------------------------------
@@ -169,13 +164,9 @@ def _plan_scan(facts: _ScanFacts, problem: ColumnsProblem, emit: Emit) -> int:
 
 
 def _scan_traits(spec: Specialisation) -> str:
-    init = spec.option("init")
-    constants = {
-        "is_inclusive": spec.algorithm == "inclusive_column_scan",
-        "init_is_value": init == "value",
-        "init_is_on_device": init == "device",
-    }
-    return _traits(spec, _SCAN_TUNABLE.given(spec), constants)
+    policy = prefixed("policy_", _SCAN_TUNABLE.given(spec))
+    is_inclusive = spec.algorithm == "inclusive_column_scan"
+    return members(accumulator(spec), is_inclusive=is_inclusive, **kind_of_init(spec), **policy)
 
 
 def _scan_default(spec: Specialisation) -> policies.ColumnScanPolicy:
@@ -285,7 +276,8 @@ def _plan_reduce(facts: _ReduceFacts, problem: ColumnsProblem, emit: Emit) -> in
 
 
 def _reduce_traits(spec: Specialisation) -> str:
-    return _traits(spec, _REDUCE_TUNABLE.given(spec), {"has_init": spec.option("init") is not None})
+    policy = prefixed("policy_", _REDUCE_TUNABLE.given(spec))
+    return members(accumulator(spec), has_init=spec.option("init") is not None, **policy)
 
 
 _REDUCE_TUNABLE = Tunable(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .._ir.nodes import Argument, Discard
 from . import policies
-from .family import Family
+from .family import Family, members
 from .policies import CompactPolicy
 from .tiles import NAMES, check_size, planner, shapes
 from .tuning import Tunable, operator_class, value_types
@@ -97,9 +97,7 @@ def _tunable(
 
 def _constants(tunable: Tunable[CompactPolicy], spec: Specialisation, item: str, *columns: Argument) -> str:
     check_size(spec, columns, sum(column.value.itemsize for column in columns))
-    found = tunable.given(spec)._asdict().items()
-    constants = ", ".join(f"{name} = {value}" for name, value in found)
-    return f"using item_t = {item}_v;\nstatic constexpr int {constants};"
+    return members(f"using item_t = {item}_v;", **tunable.given(spec)._asdict())
 
 
 # --- Families --------------------------------------------------------------------------------------------
@@ -155,9 +153,7 @@ def _unique_traits(spec: Specialisation) -> str:
         for name in ("d_in_items", "d_out_items")
         if name not in names
     ]
-    code.append(f"static constexpr bool has_items = {str(len(columns) > 1).lower()};")
-    code.append(_constants(_OF_UNIQUE, spec, "d_in_keys", *columns))
-    return "\n".join(code)
+    return members(*code, _constants(_OF_UNIQUE, spec, "d_in_keys", *columns), has_items=len(columns) > 1)
 
 
 UNIQUE = Family(

@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._base.data import dataclass
+from .._ir import cpp
 from .tuning import Tunable
 
 if TYPE_CHECKING:
@@ -219,6 +220,37 @@ class Family:
     def source_of(self, spec: Specialisation) -> str:
         """Return the file of a specialisation's kernels."""
         return self.source if isinstance(self.source, str) else self.source(spec)
+
+
+def members(*lines: str, **constants: int) -> str:
+    """Return members of a traits struct: lines of C++, and constants by their names."""
+    named = (
+        f"static constexpr {type(value).__name__} {name} = {str(value).lower()};"
+        for name, value in constants.items()
+    )
+    return "\n".join((*lines, *named))
+
+
+def prefixed(prefix: str, policy: tuple[int, ...]) -> dict[str, int]:
+    """Return the constants of a policy, under names that begin with `prefix`."""
+    named: dict[str, int] = policy._asdict()  # type: ignore[attr-defined]
+    return {f"{prefix}{name}": value for name, value in named.items()}
+
+
+def void(*names: str) -> tuple[str, ...]:
+    """Return members of a traits struct for the types of arguments that a specialisation lacks."""
+    return tuple(f"using {name} = void;" for name in names)
+
+
+def accumulator(spec: Specialisation) -> str:
+    """Return the member of a traits struct for the type that the operator combines values in."""
+    return f"using accum_t = {cpp.type_name(dict(spec.operators)['op'].output)};"
+
+
+def kind_of_init(spec: Specialisation) -> dict[str, bool]:
+    """Return the constants of a traits struct that tell where the initial value of a scan is."""
+    init = spec.option("init")
+    return {"init_is_value": init == "value", "init_is_on_device": init == "device"}
 
 
 @helper

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, i64, u64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, i64, members, u64
 from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ _TUNABLE = Tunable("find", policies.FindPolicy, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:
-    policy, is_minus_one = _TUNABLE.given(spec), spec.option("none") is not None
-    return f"""static constexpr int threads = {policy.threads}, rows = {policy.rows};
-static constexpr bool is_minus_one = {str(is_minus_one).lower()};"""
+    return members(is_minus_one=spec.option("none") is not None, **_TUNABLE.given(spec)._asdict())
 
 
 FIND = Family(

@@ -23,6 +23,7 @@ from .family import (
     ceil_div,
     helper,
     i32,
+    members,
     twin,
     u32,
     u64,
@@ -107,7 +108,7 @@ def _is_of_bytes(spec: Specialisation) -> bool:
 _RESIDENT = 8  # blocks of a multiprocessor at most: they have 256 threads or more
 
 
-class _Facts(NamedTuple):
+class _HistogramFacts(NamedTuple):
     sms: int
     size: int  # bytes of a sample
     at_once: int  # samples of a block
@@ -120,12 +121,12 @@ class _Facts(NamedTuple):
     level_size: int  # bytes of a level in shared memory; 0: none is there
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _HistogramFacts]:
     threads, size = given["threads"], given["sample_size"]
     plan = (_plan_of_integers, _plan_of_floats, _plan_of_ranges)[given["kind_of_levels"]]
     cached = given.resident("cupar_histogram_cached", threads, _SLOT_BYTES * _SLOTS) if size > 1 else 0
     return plan, given.facts(
-        _Facts,
+        _HistogramFacts,
         size=size,
         at_once=threads * given["vector_items"],
         most_shared=given["shared_memory"],
@@ -135,7 +136,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan_of_floats(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int:
+def _plan_of_floats(facts: _HistogramFacts, problem: HistogramProblem, emit: Emit) -> int:
     bins, lower, upper, n = problem
     unit = unit_of(lower, upper)
     reciprocal = bins / ((upper - lower) * unit)
@@ -145,7 +146,7 @@ def _plan_of_floats(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int
     return 0
 
 
-def _plan_of_integers(facts: _Facts, problem: HistogramProblem, emit: Emit) -> int:
+def _plan_of_integers(facts: _HistogramFacts, problem: HistogramProblem, emit: Emit) -> int:
     bins, lower, upper, n = problem
     width = upper - lower
     first, last, below = lower, width - 1, 0
@@ -170,7 +171,7 @@ def _plan_of_integers(facts: _Facts, problem: HistogramProblem, emit: Emit) -> i
     return 0
 
 
-def _plan_of_ranges(facts: _Facts, problem: HistogramRangeProblem, emit: Emit) -> int:
+def _plan_of_ranges(facts: _HistogramFacts, problem: HistogramRangeProblem, emit: Emit) -> int:
     bins, count, n = problem
     parts = 0
     if facts.level_size > 0 and count < _PARTS_LEVELS and n >= _PARTS_SAMPLES:
@@ -182,7 +183,7 @@ def _plan_of_ranges(facts: _Facts, problem: HistogramRangeProblem, emit: Emit) -
 
 
 @helper
-def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emit) -> None:
+def _counts(facts: _HistogramFacts, bins: int, n: int, levels: tuple[int, ...], emit: Emit) -> None:
     """Plan a histogram, given the numbers of its levels."""
     sms, size = facts.sms, facts.size
     # The values of bytes; or the bins, and a row for samples in none.
@@ -295,13 +296,10 @@ _TUNABLE = Tunable("histogram", policies.HistogramPolicy, _default, _scope, _spa
 
 
 def _traits(spec: Specialisation) -> str:
-    threads, loads, resident, is_spread = _TUNABLE.given(spec)
-    return (
-        f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
-        f"static constexpr int threads = {threads}, loads = {loads}, resident = {resident};\n"
-        f"static constexpr bool is_spread = {str(bool(is_spread)).lower()};\n"
-        f"static constexpr bool has_ranges = {str(_has_ranges(spec)).lower()};"
-    )
+    level = f"using level_t = {cpp.type_name(_level_dtype(spec))};"
+    policy = _TUNABLE.given(spec)
+    flags = {"is_spread": bool(policy.is_spread), "has_ranges": _has_ranges(spec)}
+    return members(level, **policy._asdict() | flags)
 
 
 def _level_dtype(spec: Specialisation) -> np.dtype[Any]:

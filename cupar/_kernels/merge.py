@@ -6,7 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
-from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Parameter,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    members,
+    prefixed,
+    u64,
+    void,
+)
 from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
@@ -94,13 +108,8 @@ _TUNABLE = Tunable(
 
 
 def _traits(spec: Specialisation) -> str:
-    tile = _TUNABLE.given(spec)
-    code = f"static constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};\n"
-    if len(spec.arguments) > 3:
-        return code
-    return code + "\n".join(
-        f"using {name}_t = void;" for name in ("d_in_items1", "d_in_items2", "d_out_items")
-    )
+    missing = () if len(spec.arguments) > 3 else void("d_in_items1_t", "d_in_items2_t", "d_out_items_t")
+    return members(*missing, **prefixed("tile_", _TUNABLE.given(spec)))
 
 
 MERGE = Family("merge/merge.cuh", ("threads", "tile"), _NAMES, _shapes, _planner, _traits, tunable=_TUNABLE)

@@ -6,7 +6,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, bits, i32, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    bits,
+    i32,
+    members,
+    prefixed,
+    u64,
+    void,
+)
 from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
@@ -51,17 +67,17 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-class _Facts(NamedTuple):
+class _MergeSortFacts(NamedTuple):
     tile: int
     key_size: int
     item_size: int
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    return _plan, _Facts(given["threads"] * given["items"], given["key_size"], given["item_size"])
+def _planner(given: Properties) -> tuple[Plan, _MergeSortFacts]:
+    return _plan, _MergeSortFacts(given["threads"] * given["items"], given["key_size"], given["item_size"])
 
 
-def _plan(facts: _Facts, n: int, emit: Emit) -> int:
+def _plan(facts: _MergeSortFacts, n: int, emit: Emit) -> int:
     if n == 0:
         return 0
     tiles = -(-n // facts.tile)
@@ -106,11 +122,8 @@ _TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, _scope, _space, 
 
 
 def _traits(spec: Specialisation) -> str:
-    sizes, tile = _sizes(spec), _TUNABLE.given(spec)
-    code = f"static constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
-    if len(sizes) == 1:
-        code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"
-    return code
+    missing = () if len(_sizes(spec)) > 1 else void("d_in_items_t", "d_out_items_v")
+    return members(*missing, **prefixed("tile_", _TUNABLE.given(spec)))
 
 
 MERGE_SORT = Family(

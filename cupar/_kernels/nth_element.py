@@ -20,17 +20,18 @@ from .family import (
     helper,
     i32,
     i64,
-    u32,
+    members,
     u64,
 )
 from .segments import (
-    LIST_ITEMS,
     LIST_NUMBERS,
-    LIST_THREADS,
-    LISTS,
     MOST_BLOCKS,
-    ROWS,
+    lay_out_lists,
+    lay_out_queue,
     leasts,
+    listing,
+    queue_of_tiles,
+    rows,
     sorted_segments,
     starts_of_lists,
 )
@@ -90,10 +91,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         return Launch(f"cupar_nth_element_{name}", f"grid {name}", block, parameters)
 
     init = Launch("cupar_nth_element_init", 1, _WORDS, (Storage(),))
-    queue = (
-        *(Storage(_TILES), Storage("queue"), Storage("segment_of"), Storage("bins"), Storage("copies")),
-        *(u32("most_segments"), u32("most_tiles")),
-    )
+    queue = queue_of_tiles(_TILES, "segment_of", "bins", "copies")
     digits = ceil_div(8 * spec.arguments[0].value.itemsize, _DIGIT_BITS)
     long = [
         Launch("cupar_nth_element_tiles", "tiles_grid", _TILES_THREADS, (ranks, *segments, queue)),
@@ -108,16 +106,15 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         numbers = ("n", "size", "rank")
         shapes = {name: Shape((*numbers, f"grid {name}"), (short(name),), executables=2) for name in _SHORT}
         return shapes | {"long": Shape((*numbers, *_LONG_NUMBERS), (init, *long), executables=2)}
-    listed = ("n", *LIST_NUMBERS, "list_grid", *(f"grid {name}" for name in _SHORT))
-    lists = Launch("cupar_nth_element_list", "list_grid", LIST_THREADS, (*segments, i64(_LONGEST)))
-    before = (init, lists, *map(short, _SHORT))
+    listed = ("n", *LIST_NUMBERS, *(f"grid {name}" for name in _SHORT))
+    before = (init, listing("nth_element", (*segments, i64(_LONGEST))), *map(short, _SHORT))
     return {
         "short": Shape(listed, before, executables=2),
         "long": Shape((*listed, *_LONG_NUMBERS), (*before, *long), executables=2),
     }
 
 
-class _Facts(NamedTuple):
+class _NthElementFacts(NamedTuple):
     sms: int
     tile: int
     warp: int  # items of a segment that a warp has, at most
@@ -129,17 +126,17 @@ class _Facts(NamedTuple):
     digit_blocks: int
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _NthElementFacts]:
     threads = given["threads"]
     return _plan, given.facts(
-        _Facts,
+        _NthElementFacts,
         least=leasts([_FEW, given["warp"], _WARPS * given["warp"], _LONGEST]),
         rows_blocks=given.resident("cupar_nth_element_rows", threads),
         digit_blocks=given.resident("cupar_nth_element_digit", threads),
     )
 
 
-def _plan(facts: _Facts, problem: NthElementProblem, emit: Emit) -> int:
+def _plan(facts: _NthElementFacts, problem: NthElementProblem, emit: Emit) -> int:
     items, n, length, rank = problem
     if n == 0 or items == 0:
         return 0
@@ -157,19 +154,14 @@ def _plan(facts: _Facts, problem: NthElementProblem, emit: Emit) -> int:
             return _plan_long(facts, row, items, n, 4 * _WORDS, emit)
         return 0
     starts = starts_of_lists(n, items, facts.least)
-    segments = aligned(4 * _WORDS)
-    end = segments + aligned(4 * starts[LISTS])
-    short = (
-        (n, segments)
-        + starts
-        + (
-            ceil_div(n, LIST_ITEMS),
-            _grid(ceil_div(starts[1], _WARPS), MOST_BLOCKS),
-            _grid(ceil_div(starts[2] - starts[1], _WARPS), MOST_BLOCKS),
-            _grid(starts[3] - starts[2], MOST_BLOCKS),
-            _grid(starts[4] - starts[3], facts.rows_blocks),
-        )
+    lists, end = lay_out_lists(n, starts, 4 * _WORDS)
+    grids = (
+        _grid(ceil_div(starts[1], _WARPS), MOST_BLOCKS),
+        _grid(ceil_div(starts[2] - starts[1], _WARPS), MOST_BLOCKS),
+        _grid(starts[3] - starts[2], MOST_BLOCKS),
+        _grid(starts[4] - starts[3], facts.rows_blocks),
     )
+    short = (n,) + lists + grids
     long_segments = starts[5] - starts[4]
     if long_segments == 0:
         emit(_SHORT_SEGMENTS, short)
@@ -185,13 +177,10 @@ def _grid(blocks: int, most: int) -> int:
 
 @helper
 def _plan_long(
-    facts: _Facts, head: tuple[int, ...], items: int, segments: int, begin: int, emit: Emit
+    facts: _NthElementFacts, head: tuple[int, ...], items: int, segments: int, begin: int, emit: Emit
 ) -> int:
     """Plan what long segments need, behind the numbers that all shapes of a build begin with."""
-    tiles = items // facts.tile + segments
-    queue = aligned(begin)
-    segment_of = queue + aligned(facts.segment_size * segments)
-    bins = segment_of + aligned(4 * tiles)
+    queue, segment_of, tiles, bins = lay_out_queue(items, segments, facts.tile, facts.segment_size, 4, begin)
     copies = bins + aligned(8 * _BINS * segments)
     parts = (queue, segment_of, bins, copies, segments, tiles)
     grids = (min(segments, facts.sms * _TILES_BLOCKS), min(tiles, facts.digit_blocks))
@@ -203,9 +192,8 @@ def _traits(spec: Specialisation) -> str:
     names = [each.name for each in spec.arguments]
     has_offsets = "end_offsets_in" in names
     flags = {"has_next": "d_out_next" in names, "propagates": spec.option("order") == PROPAGATING}
-    code = [f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    code.append(f"using ranks_t = {'d_ranks_t' if has_offsets else 'cupar::same_rank'};")
-    return "\n".join(code if has_offsets else [*code, ROWS])
+    ranks = f"using ranks_t = {'d_ranks_t' if has_offsets else 'cupar::same_rank'};"
+    return members(ranks, *rows(spec), **flags)
 
 
 NTH_ELEMENT = Family(

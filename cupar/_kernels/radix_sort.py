@@ -20,8 +20,11 @@ from .family import (
     ceil_div,
     helper,
     i32,
+    members,
+    prefixed,
     u32,
     u64,
+    void,
 )
 from .tuning import Tunable, value_types
 
@@ -184,7 +187,7 @@ class _Digits(NamedTuple):
     offset_size: int
 
 
-class _Facts(NamedTuple):
+class _RadixSortFacts(NamedTuple):
     one: int  # items that one block sorts
     copy_blocks: int
     key_size: int
@@ -193,7 +196,7 @@ class _Facts(NamedTuple):
     wide: _Digits  # of more items than one portion has
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _RadixSortFacts]:
     def digits(kind: str, offset_size: int) -> _Digits:
         threads = given[f"count_threads{kind}"]
         tile, count_tile = (
@@ -205,7 +208,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         )
 
     return _plan, given.facts(
-        _Facts,
+        _RadixSortFacts,
         one=given["tile_threads"] * given["tile_items"],
         copy_blocks=given["sms"] * _COPY_BLOCKS,
         narrow=digits("", 4),
@@ -213,7 +216,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: RadixSortProblem, emit: Emit) -> int:
+def _plan(facts: _RadixSortFacts, problem: RadixSortProblem, emit: Emit) -> int:
     n, begin, end, is_overwritten = problem
     if n == 0 or (begin == end and is_overwritten):
         return 0
@@ -244,7 +247,9 @@ def _plan(facts: _Facts, problem: RadixSortProblem, emit: Emit) -> int:
 
 
 @helper
-def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: RadixSortProblem, emit: Emit) -> int:
+def _any_digits(
+    facts: _RadixSortFacts, digits: _Digits, is_wide: int, problem: RadixSortProblem, emit: Emit
+) -> int:
     """Plan any sort by digits: what goes before, then each digit of each portion."""
     n, begin, end, is_overwritten = problem
     tile, bins_size = digits.tile, _DIGITS * digits.offset_size
@@ -299,11 +304,9 @@ _TUNABLE = Tunable("radix sort", policies.TilePolicy, _default, value_types, _sp
 
 
 def _traits(spec: Specialisation) -> str:
-    is_descending = str(spec.option("order") == "DESCENDING").lower()
-    tile = _TUNABLE.given(spec)
-    code = f"static constexpr bool is_descending = {is_descending};"
-    code += f"\nstatic constexpr int tuned_threads = {tile.threads}, tuned_items = {tile.items};"
-    return code if len(spec.arguments) > 2 else f"{code}\nusing d_in_values_v = void;"
+    missing = () if len(spec.arguments) > 2 else void("d_in_values_v")
+    is_descending = spec.option("order") == "DESCENDING"
+    return members(*missing, is_descending=is_descending, **prefixed("tuned_", _TUNABLE.given(spec)))
 
 
 RADIX_SORT = Family(

@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import structs
-from .._ir import cpp
 from . import policies
-from .family import Emit, Family, Launch, Number, Plan, Properties, Shape, Storage, Value, i32, i64, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    accumulator,
+    i32,
+    i64,
+    members,
+    u64,
+)
 from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
@@ -114,13 +128,8 @@ _TUNABLE = Tunable("reduce", policies.ReducePolicy, _default, _scope, _space)
 
 
 def _traits(spec: Specialisation) -> str:
-    accumulator = cpp.type_name(spec.operators[0][1].output)
     flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
-    flags["is_ordered"] = _is_ordered(spec)
-    constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
-    policy = _TUNABLE.given(spec)
-    tuned = f"static constexpr int threads = {policy.threads}, rows = {policy.rows};"
-    return f"using accum_t = {accumulator};\nstatic constexpr bool {constants};\n{tuned}"
+    return members(accumulator(spec), **flags, is_ordered=_is_ordered(spec), **_TUNABLE.given(spec)._asdict())
 
 
 REDUCE = Family(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._ir import cpp
 from ..operators import OpKind
 from . import policies
 from .family import (
@@ -21,9 +20,12 @@ from .family import (
     Shape,
     Storage,
     Value,
+    accumulator,
     ceil_div,
     helper,
     i64,
+    members,
+    prefixed,
     u32,
     u64,
 )
@@ -111,15 +113,15 @@ def _shape(kernel: str, threads: str, ranges: tuple[Number, ...], partials: Stor
     return Shape((*numbers, *(str(each.name) for each in ranges)), tuple(launches))
 
 
-class _Facts(NamedTuple):
+class _ReduceByIndexFacts(NamedTuple):
     sms: int
     threads: int
-    few: int
-    block: int
+    few_threads: int
+    block_threads: int
     batch: int  # items that a thread loads at once
-    slot: int  # bytes of a partial result
-    value: int  # of a bin in a thread's column
-    entry: int  # of one in a warp's
+    slot_size: int  # bytes of a partial result
+    value_size: int  # of a bin in a thread's column
+    entry_size: int  # of one in a warp's
     flags: int  # bytes of a word of flags of 32 bins; 0: there are none
     # Of each kernel: bytes of a block's table at most, as `Properties.shared_limits` returns them.
     of_threads: tuple[int, ...]
@@ -131,44 +133,40 @@ class _Facts(NamedTuple):
     atomic_kind: int  # 2: these are native, and give the same in any order
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    threads, few, block = given["threads"], given["few_threads"], given["block_threads"]
-    name, is_atomic = "cupar_reduce_by_index_", given["atomic_kind"] > 0
-    return _plan, _Facts(
-        given["sms"],
-        threads,
-        few,
-        block,
-        given["batch"],
-        given["slot_size"],
-        given["value_size"],
-        given["entry_size"],
-        0 if given["has_identity"] else 4,
-        given.shared_limits(f"{name}threads", threads, _RESIDENT),
-        given.shared_limits(f"{name}threads", few, _RESIDENT),
-        given.shared_limits(f"{name}warps", threads, _RESIDENT),
-        given.shared_limits(f"{name}warps", few, _RESIDENT),
-        given.shared_limits(f"{name}block", block, _RESIDENT) if is_atomic else (-1,) * _RESIDENT,
-        given.occupancy(f"{name}atomic", threads, 0) * given["sms"] if is_atomic else 0,
-        given["atomic_kind"],
+def _planner(given: Properties) -> tuple[Plan, _ReduceByIndexFacts]:
+    def limits(kernel: str, threads: str) -> tuple[int, ...]:
+        return given.shared_limits(f"cupar_reduce_by_index_{kernel}", given[threads], _RESIDENT)
+
+    atomic = "cupar_reduce_by_index_atomic" if given["atomic_kind"] > 0 else ""
+    return _plan, given.facts(
+        _ReduceByIndexFacts,
+        flags=0 if given["has_identity"] else 4,
+        of_threads=limits("threads", "threads"),
+        of_few=limits("threads", "few_threads"),
+        of_warps=limits("warps", "threads"),
+        of_few_warps=limits("warps", "few_threads"),
+        of_block=limits("block", "block_threads") if atomic else (-1,) * _RESIDENT,
+        at_once=given.resident(atomic, given["threads"]) if atomic else 0,
     )
 
 
-def _plan(facts: _Facts, problem: ReduceByIndexProblem, emit: Emit) -> int:
+def _plan(facts: _ReduceByIndexFacts, problem: ReduceByIndexProblem, emit: Emit) -> int:
     n, bins = problem
-    threads, few = facts.threads, facts.few
+    threads, few = facts.threads, facts.few_threads
     if bins == 0:
         return 0
-    column = facts.value * bins + facts.flags * ceil_div(bins, 32)
+    column = facts.value_size * bins + facts.flags * ceil_div(bins, 32)
     if threads * column + 16 <= facts.of_threads[0]:
         shared = 16 * ceil_div(threads * column + 15, 16)
         return _tables(facts, problem, (_THREADS, threads, shared), facts.of_threads, emit)
     if few * column + 16 <= facts.of_few[0]:
         shared = 16 * ceil_div(few * column + 15, 16)
         return _tables(facts, problem, (_FEW, few, shared), facts.of_few, emit)
-    of_warps = bins * facts.entry * (threads // 32) <= facts.of_warps[0]
-    if bins * facts.slot <= facts.of_block[0] and (facts.atomic_kind > 1 or not of_warps):
-        return _tables(facts, problem, (_BLOCK, facts.block, bins * facts.slot), facts.of_block, emit)
+    of_warps = bins * facts.entry_size * (threads // 32) <= facts.of_warps[0]
+    if bins * facts.slot_size <= facts.of_block[0] and (facts.atomic_kind > 1 or not of_warps):
+        return _tables(
+            facts, problem, (_BLOCK, facts.block_threads, bins * facts.slot_size), facts.of_block, emit
+        )
     if of_warps:
         return _ranges(facts, problem, (_WARPS, threads), facts.of_warps, emit)
     if facts.at_once > 0:
@@ -181,7 +179,7 @@ def _plan(facts: _Facts, problem: ReduceByIndexProblem, emit: Emit) -> int:
 
 @helper
 def _tables(
-    facts: _Facts,
+    facts: _ReduceByIndexFacts,
     problem: ReduceByIndexProblem,
     table: tuple[int, int, int],
     limits: tuple[int, ...],
@@ -191,32 +189,38 @@ def _tables(
     n, bins = problem
     shape, threads, shared = table
     parts = _parts(facts, n, 1, threads, limits, shared)
-    numbers = (n, bins, parts, parts, shared, ceil_div(bins, 32), facts.slot * facts.threads)
+    numbers = (n, bins, parts, parts, shared, ceil_div(bins, 32), facts.slot_size * facts.threads)
     emit(shape + _ALONE * (1 if parts == 1 else 0), numbers)
-    return 0 if parts == 1 else parts * bins * facts.slot
+    return 0 if parts == 1 else parts * bins * facts.slot_size
 
 
 @helper
 def _ranges(
-    facts: _Facts, problem: ReduceByIndexProblem, table: tuple[int, int], limits: tuple[int, ...], emit: Emit
+    facts: _ReduceByIndexFacts,
+    problem: ReduceByIndexProblem,
+    table: tuple[int, int],
+    limits: tuple[int, ...],
+    emit: Emit,
 ) -> int:
     """Plan tables of warps, each of a range of bins: with a shape, and threads of a block."""
     n, bins = problem
     shape, threads = table
-    row = facts.entry * (threads // 32)
+    row = facts.entry_size * (threads // 32)
     rows = ceil_div(bins, ceil_div(bins, max(1, limits[0] // row)))
     ranges = ceil_div(bins, rows)
     parts = _parts(facts, n, ranges, threads, limits, rows * row)
     sizes = (n, bins, parts * ranges, parts, rows * row)
     emit(
         shape + _ALONE * (1 if parts == 1 else 0),
-        sizes + (ceil_div(bins, 32), facts.slot * facts.threads, rows, ranges),
+        sizes + (ceil_div(bins, 32), facts.slot_size * facts.threads, rows, ranges),
     )
-    return 0 if parts == 1 else parts * bins * facts.slot
+    return 0 if parts == 1 else parts * bins * facts.slot_size
 
 
 @helper
-def _parts(facts: _Facts, n: int, ranges: int, threads: int, limits: tuple[int, ...], shared: int) -> int:
+def _parts(
+    facts: _ReduceByIndexFacts, n: int, ranges: int, threads: int, limits: tuple[int, ...], shared: int
+) -> int:
     """Return how many blocks share the items of a range of bins."""
     resident = 0
     for k in range(_RESIDENT):
@@ -258,11 +262,8 @@ _TUNABLE = Tunable("reduce_by_index", policies.ReduceByIndexPolicy, _default, _s
 
 
 def _traits(spec: Specialisation) -> str:
-    policy = _TUNABLE.given(spec)
-    lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
-    lines.append(f"static constexpr bool is_atomic = {str(_is_atomic(spec)).lower()};")
-    lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy._asdict().items()]
-    return "\n".join(lines)
+    policy = prefixed("policy_", _TUNABLE.given(spec))
+    return members(accumulator(spec), is_atomic=_is_atomic(spec), **policy)
 
 
 REDUCE_BY_INDEX = Family(

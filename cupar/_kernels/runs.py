@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .._ir import cpp
 from .._ir.nodes import Argument
 from . import policies
-from .family import Family
+from .family import Family, kind_of_init, members
 from .policies import RunsPolicy
 from .tiles import NAMES, check_size, planner, shapes
 
@@ -58,17 +58,10 @@ def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], s
     columns = [each for each in spec.arguments if not each.output]
     check_size(spec, columns, sum(sizes))
     is_bulk = spec.cc >= 90 and all(each.is_pointer for each in columns)
-    found = policy(algorithm, sizes, is_bulk, spec.cc)
-    init = spec.option("init")
-    flags = {"init_is_value": init == "value", "init_is_on_device": init == "device"}
-    return "\n".join(
-        [
-            f"using key_t = {columns[0].name}_v;",
-            *(f"using {name} = {type_};" for name, type_ in types.items()),
-            *(f"static constexpr int {name} = {value};" for name, value in found._asdict().items()),
-            *(f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()),
-        ]
-    )
+    found = policy(algorithm, sizes, is_bulk, spec.cc)._asdict()
+    named = {"key_t": f"{columns[0].name}_v", **types}
+    lines = (f"using {name} = {type_};" for name, type_ in named.items())
+    return members(*lines, **found, **kind_of_init(spec))
 
 
 def _of_values(algorithm: str, spec: Specialisation, keys: Argument, values: Argument) -> str:
@@ -103,8 +96,8 @@ REDUCE_BY_KEY = Family(
 
 def _scan_traits(spec: Specialisation) -> str:
     keys, values, _ = spec.arguments
-    is_inclusive = str(spec.algorithm == "inclusive_scan_by_key").lower()
-    return f"static constexpr bool is_inclusive = {is_inclusive};\n{_of_values('scan', spec, keys, values)}"
+    is_inclusive = spec.algorithm == "inclusive_scan_by_key"
+    return members(_of_values("scan", spec, keys, values), is_inclusive=is_inclusive)
 
 
 SCAN_BY_KEY = Family(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .._ir import cpp
 from . import policies
 from .family import (
     Emit,
@@ -20,9 +19,13 @@ from .family import (
     Shape,
     Storage,
     Value,
+    accumulator,
     aligned,
     helper,
     i32,
+    kind_of_init,
+    members,
+    prefixed,
     u32,
     u64,
 )
@@ -181,7 +184,7 @@ def _planner(given: Properties) -> tuple[Plan, Any]:
     shared = tuple(given.get(f"shared_{stages}", 0) for stages in range(1, _MOST_STAGES + 1))
     is_staged, threads, sms = "shared_2" not in given, given["ahead_threads"], given["sms"]
     if is_staged:
-        blocks = sms * given.occupancy("cupar_scan_staged", threads, shared[0])
+        blocks = given.resident("cupar_scan_staged", threads, shared[0])
         least = policies.SCAN_STAGED_BYTES.find(given["cc"], given["arrays"], given["item"]) or 0
         least = least // given["item"] if blocks else _NEVER
         return _plan, (*back, least, 1, tile, state, sms, blocks, 0, shared)
@@ -216,18 +219,9 @@ def _plan(facts: Any, n: int, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    accumulator, init = spec.operators[0][1].output, spec.option("init")
-    constants = {
-        "is_inclusive": spec.algorithm == "inclusive_scan",
-        "init_is_value": init == "value",
-        "init_is_on_device": init == "device",
-    }
-    lines = [f"using accum_t = {cpp.type_name(accumulator)};"]
-    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
-    if _is_staged(spec):
-        policy = _TUNABLE.given(spec)._asdict().items()
-        lines += [f"static constexpr int staged_{name} = {value};" for name, value in policy]
-    return "\n".join(lines)
+    is_inclusive = spec.algorithm == "inclusive_scan"
+    staged = prefixed("staged_", _TUNABLE.given(spec)) if _is_staged(spec) else {}
+    return members(accumulator(spec), is_inclusive=is_inclusive, **kind_of_init(spec), **staged)
 
 
 _PROPERTIES = (

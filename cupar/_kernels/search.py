@@ -18,6 +18,7 @@ from .family import (
     Value,
     ceil_div,
     helper,
+    members,
     u64,
 )
 from .tuning import Tunable, operator_class, value_types
@@ -114,15 +115,11 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 
 def _traits(spec: Specialisation) -> str:
-    policy, is_sorted = _TUNABLE.given(spec), bool(spec.option("values_sorted"))
-    constants = {"few_values": _FEW_VALUES, **policy._asdict()}
-    lines = [f"static constexpr int {name} = {value};" for name, value in constants.items()]
-    flags = {"is_upper": spec.algorithm == "upper_bound", "values_sorted": is_sorted}
-    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    return "\n".join(lines)
+    flags = {"is_upper": spec.algorithm == "upper_bound", "values_sorted": bool(spec.option("values_sorted"))}
+    return members(few_values=_FEW_VALUES, **flags, **_TUNABLE.given(spec)._asdict())
 
 
-class _Facts(NamedTuple):
+class _SearchFacts(NamedTuple):
     each: int  # values of a block, each by a thread
     tile: int
     staged: int  # items that fit into shared memory
@@ -134,18 +131,18 @@ class _Facts(NamedTuple):
     tree_blocks: int  # resident ones; 0: there is no tree
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _SearchFacts]:
     is_sorted = given["values_sorted"]
     has_tree = given["fanout"] and not is_sorted
     return _plan, given.facts(
-        _Facts,
+        _SearchFacts,
         each=given["each_threads"],
         is_sorted=is_sorted,
         tree_blocks=given.resident("cupar_search_tree", given["tree_threads"]) if has_tree else 0,
     )
 
 
-def _plan(facts: _Facts, problem: tuple[int, int], emit: Emit) -> int:
+def _plan(facts: _SearchFacts, problem: tuple[int, int], emit: Emit) -> int:
     items, values = problem
     if values == 0:
         return 0

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, ceil_div, i64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    ceil_div,
+    i64,
+    members,
+)
 from .segments import SegmentsProblem
 from .tuning import Tunable, value_types
 
@@ -36,8 +49,7 @@ _SHAPES = {
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, int]]:
     threads = given["threads"]
-    at_once = given.occupancy("cupar_segmented_copy", threads, 0) * given["sms"]
-    return _plan, (threads // 32 * given["tile"], at_once)
+    return _plan, (threads // 32 * given["tile"], given.resident("cupar_segmented_copy", threads))
 
 
 def _plan(facts: tuple[int, int], problem: SegmentsProblem, emit: Emit) -> int:
@@ -77,9 +89,7 @@ _TUNABLE = Tunable("segmented_copy", policies.SegmentedCopyPolicy, _default, val
 
 
 def _traits(spec: Specialisation) -> str:
-    threads, rows, tile_rows, run_rows, resident = _TUNABLE.given(spec)
-    return f"""static constexpr int threads = {threads}, rows = {rows}, tile_rows = {tile_rows};
-static constexpr int run_rows = {run_rows}, resident = {resident};"""
+    return members(**_TUNABLE.given(spec)._asdict())
 
 
 SEGMENTED_COPY = Family(

@@ -20,18 +20,21 @@ from .family import (
     ceil_div,
     helper,
     i32,
+    members,
     u32,
     u64,
+    void,
 )
 from .segmented_sort import SegmentedSortProblem
 from .segments import (
-    LIST_ITEMS,
     LIST_NUMBERS,
-    LIST_THREADS,
-    LISTS,
     MOST_BLOCKS,
-    ROWS,
+    lay_out_lists,
+    lay_out_queue,
     leasts,
+    listing,
+    queue_of_tiles,
+    rows,
     sorted_segments,
     starts_of_lists,
 )
@@ -57,10 +60,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     output = (Value("d_out_keys"), values_out)
     spare: tuple[Storage | Number, ...] = (Storage("keys"), Storage("values"))
     segments = sorted_segments(has_offsets)
-    queue: tuple[Storage | Number, ...] = (
-        *(Storage(_OF_QUEUE), Storage("queue"), Storage("segment_of"), Storage("merged")),
-        *(u32("most_segments"), u32("most_tiles")),
-    )
+    queue = queue_of_tiles(_OF_QUEUE, "segment_of", "merged")
     none = ((u64(0), u64(0)), (*(u64(0),) * 4, *(u32(0),) * 2))  # spare arrays and queue
 
     def teams(
@@ -84,16 +84,16 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             "rows": Shape(("n", "size", "team", "grid"), (teams(*none, "team", "team"),)),
             "long": Shape(("n", "size", *_QUEUE_NUMBERS, *_QUEUE_GRIDS, "grid"), long, executables=2),
         }
-    list_of = Launch("cupar_segmented_merge_sort_list", "list_grid", LIST_THREADS, segments)
-    numbers = ("n", *LIST_NUMBERS, "list_grid", "largest", "grid")
-    any_length = init, list_of, tiles, teams(spare, queue, 0, "largest"), levels
+    lists = listing("segmented_merge_sort", segments)
+    numbers = ("n", *LIST_NUMBERS, "largest", "grid")
+    any_length = init, lists, tiles, teams(spare, queue, 0, "largest"), levels
     return {
-        "short": Shape(numbers, (init, list_of, teams(*none, 0, "largest"))),
+        "short": Shape(numbers, (init, lists, teams(*none, 0, "largest"))),
         "any": Shape((*numbers, *_QUEUE_NUMBERS, *_QUEUE_GRIDS), any_length),
     }
 
 
-class _Facts(NamedTuple):
+class _SegmentedMergeSortFacts(NamedTuple):
     threads: int
     items: int  # of each
     sizes: int  # of teams: 1 thread, 2, 4, ...
@@ -106,28 +106,24 @@ class _Facts(NamedTuple):
     level_blocks: int
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    threads, items, sms = given["threads"], given["items"], given["sms"]
+def _planner(given: Properties) -> tuple[Plan, _SegmentedMergeSortFacts]:
+    threads, sms = given["threads"], given["sms"]
 
     def running(kernel: str) -> int:
-        return max(given.occupancy(f"cupar_segmented_merge_sort_{kernel}", threads, 0), 1) * sms
+        return max(given.resident(f"cupar_segmented_merge_sort_{kernel}", threads), sms)
 
     sizes = threads.bit_length()
-    return _plan, _Facts(
-        threads=threads,
-        items=items,
+    return _plan, given.facts(
+        _SegmentedMergeSortFacts,
         sizes=sizes,
-        least=leasts([items << size for size in range(sizes)]),
-        segment_size=given["segment_size"],
-        key_size=given["key_size"],
-        value_size=given["value_size"],
+        least=leasts([given["items"] << size for size in range(sizes)]),
         tiles_blocks=sms * _TILES_BLOCKS,
         team_blocks=running("teams"),
         level_blocks=running("levels"),
     )
 
 
-def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
+def _plan(facts: _SegmentedMergeSortFacts, problem: SegmentedSortProblem, emit: Emit) -> int:
     items, n, length = problem
     if n == 0 or items == 0:
         return 0
@@ -141,15 +137,14 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
         emit(_LONG, (n, length) + numbers + (min(tiles, facts.team_blocks),))
         return nbytes
     starts = starts_of_lists(n, items, facts.least)
-    segments = aligned(4 * _WORDS)
-    end = segments + aligned(4 * starts[LISTS])
+    listed, end = lay_out_lists(n, starts, 4 * _WORDS)
     blocks, largest = 0, -1  # size of a team that has any segments
     for size in range(sizes):
         count = starts[size + 1] - starts[size]
         blocks += ceil_div(count, threads >> size)
         if count > 0:
             largest += 1
-    lists = (n, segments) + starts + (ceil_div(n, LIST_ITEMS), largest)
+    lists = (n,) + listed + (largest,)
     long_segments = starts[sizes + 1] - starts[sizes]
     if long_segments == 0:
         emit(_SHORT, lists + (min(blocks, facts.team_blocks),))
@@ -160,12 +155,12 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
 
 
 @helper
-def _queue(facts: _Facts, items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...], int]:
+def _queue(
+    facts: _SegmentedMergeSortFacts, items: int, segments: int, begin: int
+) -> tuple[int, tuple[int, ...], int]:
     """Lay out the storage of long segments; return the number of tiles, the plan's numbers, and the bytes."""
-    tiles = items // (facts.threads * facts.items) + segments
-    queue = aligned(begin)
-    segment_of = queue + aligned(facts.segment_size * segments)
-    merged = segment_of + aligned(4 * tiles)
+    tile = facts.threads * facts.items
+    queue, segment_of, tiles, merged = lay_out_queue(items, segments, tile, facts.segment_size, 4, begin)
     keys = merged + aligned(4 * tiles)
     values = keys + aligned(facts.key_size * items)
     grids = (min(segments, facts.tiles_blocks), min(tiles, facts.level_blocks))
@@ -174,11 +169,8 @@ def _queue(facts: _Facts, items: int, segments: int, begin: int) -> tuple[int, t
 
 
 def _traits(spec: Specialisation) -> str:
-    names = [each.name for each in spec.arguments]
-    code = [] if "start_offsets_in" in names else [ROWS]
-    if "d_in_values" not in names:
-        code.append("using d_in_values_t = void;\nusing d_out_values_v = void;")
-    return "\n".join(code)
+    has_values = any(each.name == "d_in_values" for each in spec.arguments)
+    return members(*rows(spec), *(() if has_values else void("d_in_values_t", "d_out_values_v")))
 
 
 SEGMENTED_MERGE_SORT = Family(

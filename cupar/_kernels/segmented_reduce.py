@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._ir import cpp
 from .family import (
     Emit,
     Family,
@@ -20,15 +19,17 @@ from .family import (
     Shape,
     Storage,
     Value,
+    accumulator,
     aligned,
     bits,
     ceil_div,
     i32,
     i64,
+    members,
     u32,
     u64,
 )
-from .segments import ROWS, SegmentsProblem
+from .segments import SegmentsProblem, rows
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -79,10 +80,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-class _Facts(NamedTuple):
+class _SegmentedReduceFacts(NamedTuple):
     warps: int  # of a block
     sms: int
-    chunk: int
+    chunk_items: int
     chunk_blocks: int  # that run at once
     segment_size: int
     accum_size: int
@@ -93,28 +94,20 @@ class _Facts(NamedTuple):
     has_few: int
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    resident = given.occupancy("cupar_segmented_reduce_chunks", given["threads"], 0)
-    return _plan, _Facts(
+def _planner(given: Properties) -> tuple[Plan, _SegmentedReduceFacts]:
+    return _plan, given.facts(
+        _SegmentedReduceFacts,
         warps=given["threads"] // 32,
-        sms=given["sms"],
-        chunk=given["chunk_items"],
-        chunk_blocks=given["sms"] * resident,
-        segment_size=given["segment_size"],
-        accum_size=given["accum_size"],
+        chunk_blocks=given.resident("cupar_segmented_reduce_chunks", given["threads"]),
         item_size=given["item_size"] or 4,  # the bytes that iterators read are unknown
-        batch_bytes=given["batch_bytes"],
-        staged_lanes=given["staged_lanes"],
-        staged_bytes=given["staged_bytes"],
-        has_few=given["has_few"],
     )
 
 
-def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
+def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0:
         return 0
-    warps, chunk = facts.warps, facts.chunk
+    warps, chunk = facts.warps, facts.chunk_items
     mean, batch = items // n if items else largest, _UNKNOWN_BATCH
     if mean > 0:
         batch = min(max(facts.batch_bytes // max(mean * facts.item_size, 1), 1), _BATCH)
@@ -145,14 +138,8 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    is_ordered = spec.option("commutative") is not None
-    code = (
-        f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};\n"
-        f"static constexpr bool is_ordered = {str(is_ordered).lower()};"
-    )
-    if len(spec.arguments) > 2:
-        return f"{code}\nstatic constexpr bool is_rows = false;"
-    return f"{code}\nstatic constexpr bool is_rows = true;\n{ROWS}"
+    flags = {"is_ordered": spec.option("commutative") is not None, "is_rows": len(spec.arguments) == 2}
+    return members(accumulator(spec), *rows(spec), **flags)
 
 
 SEGMENTED_REDUCE = Family(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .._ir import cpp
 from . import policies
 from .family import (
     Emit,
@@ -21,20 +20,22 @@ from .family import (
     Shape,
     Storage,
     Value,
+    accumulator,
     aligned,
     ceil_div,
     i32,
     i64,
+    kind_of_init,
+    members,
+    prefixed,
     u32,
     u64,
 )
 from .scan import CLEAR_THREADS, staged_policy, staged_words
-from .segments import ROWS, SegmentsProblem
+from .segments import SegmentsProblem, rows
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
-
-_NO_OUTPUTS = "using start_offsets_out_t = cupar::no_offsets;"
 
 _BATCH = 32  # segments of a warp at most, unless they are rows, or have a few items
 _DENSE_BATCH = 1024
@@ -163,14 +164,14 @@ def _row_vectors(spec: Specialisation) -> int:
     return min(4 if len(sources) <= 2 else 2, max(_MOST_ITEMS // items, 1))
 
 
-class _Facts(NamedTuple):
+class _SegmentedScanFacts(NamedTuple):
     warps: int  # of a block
     sms: int
-    vector: int
-    tile: int
+    items: int  # of a vector
+    tile_items: int
     span: int  # items that a warp's segments should have
     long_items: int
-    chunk: int
+    chunk_items: int
     chunk_blocks: int  # that run at once; 0: items are too large for chunks
     segment_size: int
     known_size: int
@@ -183,33 +184,21 @@ class _Facts(NamedTuple):
     row_vectors: int  # of a lane
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
-    kernel, threads, shared = "cupar_segmented_scan_chunks", given["chunk_threads"], given["chunk_shared"]
-    return _plan, _Facts(
+def _planner(given: Properties) -> tuple[Plan, _SegmentedScanFacts]:
+    def running(kernel: str, name: str) -> int:
+        threads, shared = given[f"{name}_threads"], given[f"{name}_shared"]
+        return given.resident(f"cupar_segmented_scan_{kernel}", threads, shared)
+
+    return _plan, given.facts(
+        _SegmentedScanFacts,
         warps=given["threads"] // 32,
-        sms=given["sms"],
-        vector=given["items"],
-        tile=given["tile_items"],
         span=given["span"] * given["tile_items"],
-        long_items=given["long_items"],
-        chunk=given["chunk_items"],
-        chunk_blocks=given["sms"] * given.occupancy(kernel, threads, shared) if shared else 0,
-        segment_size=given["segment_size"],
-        known_size=given["known_size"],
-        is_rows=given["is_rows"],
-        dense_items=given["dense_items"],
-        staged_tile=given["staged_tile"],
-        staged_known=given["staged_known"],
-        staged_blocks=given["sms"]
-        * given.occupancy("cupar_segmented_scan_staged", given["staged_threads"], given["staged_shared"])
-        if given["staged_tile"]
-        else 0,
-        row_items=given["row_items"],
-        row_vectors=given["row_vectors"],
+        chunk_blocks=running("chunks", "chunk") if given["chunk_shared"] else 0,
+        staged_blocks=running("staged", "staged") if given["staged_tile"] else 0,
     )
 
 
-def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
+def _plan(facts: _SegmentedScanFacts, problem: SegmentsProblem, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0 or (facts.is_rows and items == 0):
         return 0
@@ -222,10 +211,10 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     mean = items // n if items else largest
     long_items = facts.long_items
     if n <= facts.sms * _FEW:
-        long_items = 2 * facts.tile
+        long_items = 2 * facts.tile_items
     elif not facts.is_rows and items:
         # Or the last warps would scan the longest alone.
-        long_items = min(long_items, max(_LONGER * mean, _LEAST_LONG * facts.tile))
+        long_items = min(long_items, max(_LONGER * mean, _LEAST_LONG * facts.tile_items))
     if facts.staged_blocks and facts.row_items == 0:
         long_items = min(long_items, _LEAST_SINGLES - 1)
     batch = max(facts.span // mean, 1) if mean else _UNKNOWN_BATCH
@@ -239,8 +228,8 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
             shape, long_items, batch = _DENSE, facts.dense_items, min(batch, _DENSE_BATCH)
         else:
             batch = min(batch, _BATCH)
-    elif facts.vector < batch and largest <= long_items:
-        batch -= batch % facts.vector  # so that all begin where vectors do, if the first one does
+    elif facts.items < batch and largest <= long_items:
+        batch -= batch % facts.items  # so that all begin where vectors do, if the first one does
     grid = ceil_div(n, facts.warps * batch)
     is_short = 0 < largest <= long_items or 0 < items <= long_items
     if facts.chunk_blocks == 0 or (is_short and shape == _ANY):
@@ -256,7 +245,7 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
     if items:
         segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
         # A segment that begins within a vector, and ends within a chunk, may need two more.
-        chunks = min(items // facts.chunk + 2 * segments, _MOST_CHUNKS)
+        chunks = min(items // facts.chunk_items + 2 * segments, _MOST_CHUNKS)
     words = ceil_div(facts.known_size * chunks, 16)
     long = aligned(16)
     segment_of = long + aligned(facts.segment_size * segments)
@@ -267,26 +256,19 @@ def _plan(facts: _Facts, problem: SegmentsProblem, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    given, init = _offsets(spec), spec.option("init")
-    constants = {
-        "is_rows": not given,
-        "has_outputs": len(given) > 2,
-        "is_inclusive": spec.algorithm == "inclusive_segmented_scan",
-        "init_is_value": init == "value",
-        "init_is_on_device": init == "device",
-    }
-    lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
-    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
-    policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
-    lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy.items()]
-    lines.append(f"static constexpr int row_vectors = {_row_vectors(spec)};")
-    staged = _staged(spec) or policies.StagedScanPolicy(0, 0, 0)
-    lines += [f"static constexpr int staged_{name} = {value};" for name, value in staged._asdict().items()]
-    if not given:
-        lines.append(ROWS)
-    if len(given) < 3:
-        lines.append(_NO_OUTPUTS)
-    return "\n".join(lines)
+    given = _offsets(spec)
+    return members(
+        accumulator(spec),
+        *rows(spec),
+        *([] if len(given) > 2 else ["using start_offsets_out_t = cupar::no_offsets;"]),
+        is_rows=not given,
+        has_outputs=len(given) > 2,
+        is_inclusive=spec.algorithm == "inclusive_segmented_scan",
+        **kind_of_init(spec),
+        row_vectors=_row_vectors(spec),
+        **prefixed("policy_", policies.SEGMENTED_SCAN.get(spec.cc)),
+        **prefixed("staged_", _staged(spec) or policies.StagedScanPolicy(0, 0, 0)),
+    )
 
 
 SEGMENTED_SCAN = Family(

@@ -25,18 +25,21 @@ from .family import (
     ceil_div,
     helper,
     i32,
+    members,
     u32,
     u64,
+    void,
 )
 from .radix_sort import ways
 from .segments import (
-    LIST_ITEMS,
     LIST_NUMBERS,
-    LIST_THREADS,
-    LISTS,
     MOST_BLOCKS,
-    ROWS,
+    lay_out_lists,
+    lay_out_queue,
     leasts,
+    listing,
+    queue_of_tiles,
+    rows,
     sorted_segments,
     starts_of_lists,
 )
@@ -162,11 +165,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
     segments = sorted_segments(has_offsets)
     arrays = between("in", "out")
-    queue = (
-        *(Storage(_OF_LONG), Storage("queue"), Storage("places"), Storage("bins"), Storage("lookback")),
-        *(u32("most_segments"), u32("most_tiles")),
-    )
-
+    queue = queue_of_tiles(_OF_LONG, "places", "bins", "lookback")
     parts = (Storage("queue"), Storage("bins"), *places["spare"])
     no_parts = (u64(0),) * len(parts)
 
@@ -207,28 +206,26 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
         shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
         return shapes
-    lists_of = Launch(
-        "cupar_segmented_sort_list", "list_grid", LIST_THREADS, (arrays, *segments, i32("copies"))
-    )
+    lists = listing("segmented_sort", (arrays, *segments, i32("copies")))
 
     def sorting(parts: Parameter) -> list[Launch]:
         of_groups = [group(most, f"grid {most}", parts) for most in reversed(groups)]
         return [teams(0, "largest", "team_threads", "nbytes", parts), *of_groups]
 
     numbers = (
-        *("n", *LIST_NUMBERS, "list_grid", "copies", "largest", "grid", "nbytes"),
+        *("n", *LIST_NUMBERS, "copies", "largest", "grid", "nbytes"),
         *(f"grid {most}" for most in _GROUPS),
     )
     return {
-        "short": Shape(numbers, (init, lists_of, *sorting(no_parts))),
-        "any": Shape((*numbers, "long_list", *_LONG_NUMBERS), (init, lists_of, *long, *sorting(parts))),
+        "short": Shape(numbers, (init, lists, *sorting(no_parts))),
+        "any": Shape((*numbers, "long_list", *_LONG_NUMBERS), (init, lists, *long, *sorting(parts))),
     }
 
 
-class _Long(NamedTuple):
-    """What sorts long segments."""
+class _LongFacts(NamedTuple):
+    """Of the kernels that sort long segments."""
 
-    tile: int
+    tile_items: int
     passes: int
     segment_size: int
     key_size: int
@@ -239,7 +236,7 @@ class _Long(NamedTuple):
     digit_blocks: int
 
 
-class _Facts(NamedTuple):
+class _SegmentedSortFacts(NamedTuple):
     groups: int  # lists that groups of lanes sort
     lists: int  # and those that teams sort, too
     least: tuple[int, ...]  # items of a segment in each list
@@ -250,35 +247,29 @@ class _Facts(NamedTuple):
     team_threads: int
     team_blocks: int
     rows_threads: int
-    long: _Long
+    long: _LongFacts
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _SegmentedSortFacts]:
     team, threads, group_threads = 32 * given["team_items"], given["team_threads"], given["group_threads"]
     groups = _groups(team)
     tops = [*groups, *(team << size for size in range((threads // 32).bit_length()))]
 
     def running(kernel: str, threads: int, shared: int = 0) -> int:
-        return max(given.occupancy(f"cupar_segmented_sort_{kernel}", threads, shared), 1) * given["sms"]
+        return max(given.resident(f"cupar_segmented_sort_{kernel}", threads, shared), given["sms"])
 
     none = (1,) * (len(_GROUPS) - len(groups))
-    return _plan, _Facts(
+    return _plan, given.facts(
+        _SegmentedSortFacts,
         groups=len(groups),
         lists=len(tops),
         least=leasts(tops),
         segments_of_block=(*(group_threads // _GROUPS[most] for most in groups), *none),
         group_blocks=(*(running(str(most), group_threads) for most in groups), *none),
         team=team,
-        team_bytes=given["team_bytes"],
-        team_threads=threads,
         team_blocks=running("teams", threads, threads * given["team_bytes"]),
-        rows_threads=given["rows_threads"],
-        long=_Long(
-            tile=given["tile_items"],
-            passes=given["passes"],
-            segment_size=given["segment_size"],
-            key_size=given["key_size"],
-            value_size=given["value_size"],
+        long=given.facts(
+            _LongFacts,
             parts_blocks=given["sms"] * _PARTS_BLOCKS,
             tiles_blocks=given["sms"] * _TILES_BLOCKS,
             count_blocks=running("count", given["digit_threads"]),
@@ -287,7 +278,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
+def _plan(facts: _SegmentedSortFacts, problem: SegmentedSortProblem, emit: Emit) -> int:
     items, n, length = problem
     if n == 0 or items == 0:
         return 0
@@ -301,8 +292,7 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
     long_segments = min(n, items // least[lists])
     parted = long_segments if n + _DIGITS * long_segments < _MOST_NUMBERS else 0
     starts = starts_of_lists(n + _DIGITS * parted, items, least)
-    segments = aligned(4 * _WORDS)
-    end = segments + aligned(4 * starts[LISTS])
+    listed, end = lay_out_lists(n, starts, 4 * _WORDS)
     teams_used = 0  # sizes of teams that have any segments
     for k in range(groups, lists):
         if items >= least[k]:
@@ -318,8 +308,8 @@ def _plan(facts: _Facts, problem: SegmentedSortProblem, emit: Emit) -> int:
         _group_grid(starts[6] - starts[5], of_block[5], most[5]),
     )
     copies = 1 if items <= _MANY * n else 0
-    of_teams = (ceil_div(n, LIST_ITEMS), copies, teams_used - 1, teams, facts.team_threads * facts.team_bytes)
-    short = (n, segments) + starts + of_teams + grids
+    of_teams = (copies, teams_used - 1, teams, facts.team_threads * facts.team_bytes)
+    short = (n,) + listed + of_teams + grids
     if long_segments == 0:
         emit(_SHORT, short)
         return end
@@ -336,22 +326,20 @@ def _group_grid(segments: int, of_block: int, most: int) -> int:
 
 @helper
 def _long(
-    long: _Long, lists: int, items: int, segments: int, parted: int, begin: int
+    long: _LongFacts, lists: int, items: int, segments: int, parted: int, begin: int
 ) -> tuple[tuple[int, ...], int]:
     """Lay out the storage of long segments, of which `parted` may be parted.
 
     Return the plan's numbers and the bytes.
     """
-    tiles = items // long.tile + segments
-    bins = long.passes * 256
+    queue, places, tiles, bins = lay_out_queue(
+        items, segments, long.tile_items, long.segment_size, TILE_PLACE, begin
+    )
     spare = items if long.passes > 1 else 0
-    queue = aligned(begin)
-    places = queue + aligned(long.segment_size * segments)
-    of_bins = places + aligned(TILE_PLACE * tiles)
-    lookback = of_bins + aligned(8 * bins * segments)
+    lookback = bins + aligned(8 * 256 * long.passes * segments)
     keys = lookback + aligned(8 * 256 * tiles)
     values = keys + aligned(long.key_size * spare)
-    parts = (lists, queue, places, of_bins, lookback, segments, tiles, keys, values)
+    parts = (lists, queue, places, bins, lookback, segments, tiles, keys, values)
     grids = (
         parted,
         min(segments, long.parts_blocks),
@@ -363,7 +351,7 @@ def _long(
 
 
 @helper
-def _rows(facts: _Facts, n: int, length: int, emit: Emit) -> int:
+def _rows(facts: _SegmentedSortFacts, n: int, length: int, emit: Emit) -> int:
     """Plan a sort of rows: a kernel."""
     for k in range(facts.groups):
         if length < facts.least[k + 1]:
@@ -377,19 +365,13 @@ def _rows(facts: _Facts, n: int, length: int, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    is_descending = str(spec.option("order") == "DESCENDING").lower()
-    code = [f"static constexpr bool is_descending = {is_descending};"]
-    names = [each.name for each in spec.arguments]
-    if "d_in_values" not in names:
-        code.append("using d_in_values_v = void;")
-    has_512 = str(512 in _groups(_smallest_team(spec))).lower()
-    code.append(f"static constexpr bool has_512 = {has_512};")
-    policy = _TUNABLE.given(spec)
-    constants = ", ".join(f"{name} = {value}" for name, value in policy._asdict().items())
-    code.append(f"static constexpr int {constants};")
-    if "start_offsets_in" not in names:
-        code.append(ROWS)
-    return "\n".join(code)
+    has_values = any(each.name == "d_in_values" for each in spec.arguments)
+    flags = {
+        "is_descending": spec.option("order") == "DESCENDING",
+        "has_512": 512 in _groups(_smallest_team(spec)),
+    }
+    missing = () if has_values else void("d_in_values_v")
+    return members(*missing, *rows(spec), **flags, **_TUNABLE.given(spec)._asdict())
 
 
 SEGMENTED_SORT = Family(

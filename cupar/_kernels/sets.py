@@ -6,7 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, aligned, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Parameter,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    members,
+    u64,
+    void,
+)
 from .merge import MergeProblem
 from .tiles import check_size
 from .tuning import Tunable, operator_class, value_types
@@ -55,8 +69,8 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, int]]:
-    resident = max(1, given.occupancy("cupar_sets", given["threads"], given["shared"]))
-    return _plan, (given["tile"], resident * given["sms"])
+    resident = given.resident("cupar_sets", given["threads"], given["shared"])
+    return _plan, (given["tile"], max(resident, given["sms"]))
 
 
 def _plan(facts: tuple[int, int], problem: MergeProblem, emit: Emit) -> int:
@@ -118,19 +132,11 @@ _TUNABLE = Tunable(
 
 def _traits(spec: Specialisation) -> str:
     check_size(spec, _columns(spec), sum(_sizes(spec)))
-    policy, names = _TUNABLE.given(spec), {each.name for each in spec.arguments}
-    code = [
-        f"static constexpr auto operation = cupar::{spec.algorithm};",
-        f"static constexpr int threads = {policy.threads}, items = {policy.items}, slots = {policy.slots};",
-    ]
-    if "d_in_items1" not in names:
-        code.append("using d_in_items1_v = void;")
-    code += [
-        f"using {name}_t = void;"
-        for name in ("d_in_items1", "d_in_items2", "d_out_items")
-        if name not in names
-    ]
-    return "\n".join(code)
+    names = {each.name for each in spec.arguments}
+    items = ("d_in_items1_v", "d_in_items1_t", "d_in_items2_t", "d_out_items_t")
+    missing = void(*(each for each in items if each[:-2] not in names))
+    operation = f"static constexpr auto operation = cupar::{spec.algorithm};"
+    return members(operation, *missing, **_TUNABLE.given(spec)._asdict())
 
 
 SETS = Family(

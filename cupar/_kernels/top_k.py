@@ -26,21 +26,22 @@ from .family import (
     helper,
     i32,
     i64,
+    members,
     u32,
     u64,
 )
 from .radix_sort import ways
 from .segmented_sort import TILE_PLACE
 from .segments import (
-    LIST_ITEMS,
     LIST_NUMBERS,
-    LIST_THREADS,
-    LISTS,
     MOST_BLOCKS,
     MOST_LISTED,
     NO_LISTS,
-    ROWS,
+    lay_out_lists,
+    lay_out_queue,
     leasts,
+    listing,
+    rows,
     sorted_segments,
     starts_of_lists,
 )
@@ -130,9 +131,8 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
     init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
     if has_offsets:
-        numbers = (*given, *LIST_NUMBERS, "list_grid", *_SHORT_NUMBERS)
-        before = (init, Launch("cupar_top_k_list", "list_grid", LIST_THREADS, segments))
-        of_short = tuple(map(short, _SHORT))
+        numbers = (*given, *LIST_NUMBERS, *_SHORT_NUMBERS)
+        before, of_short = (init, listing("top_k", segments)), tuple(map(short, _SHORT))
         shapes = {"short": Shape(numbers, (*before, *of_short))}
         return shapes | _long_shapes(
             key_size, Value("d_in_keys"), values, segments, numbers, before, of_short
@@ -287,8 +287,8 @@ class _Running(NamedTuple):
     level: tuple[int, ...]
 
 
-class _Sort(NamedTuple):
-    """What sorts where k is large."""
+class _SortFacts(NamedTuple):
+    """Of the kernels that sort where k is large."""
 
     tile: int
     segment_size: int
@@ -298,7 +298,7 @@ class _Sort(NamedTuple):
     sort_blocks: int
 
 
-class _Facts(NamedTuple):
+class _TopKFacts(NamedTuple):
     sms: int
     tile: int
     warp: int  # items of a segment that a warp has, at most
@@ -310,10 +310,10 @@ class _Facts(NamedTuple):
     first_blocks: int  # of kernels that go through groups, that run at once
     gather_blocks: int
     running: _Running
-    sort: _Sort
+    sort: _SortFacts
 
 
-def _planner(given: Properties) -> tuple[Plan, _Facts]:
+def _planner(given: Properties) -> tuple[Plan, _TopKFacts]:
     sms, threads, tile, word_size = given["sms"], given["threads"], given["tile"], given["word_size"]
 
     def running(kernel: str, block: int, shared: int = 0) -> int:
@@ -325,7 +325,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
 
     of_sort = {name: given[f"sort_{name}"] for name in ("threads", "tile", "segment_size")}
     return _plan, given.facts(
-        _Facts,
+        _TopKFacts,
         least=leasts([_FEW, given["warp"], tile]),
         tiles_blocks=sms * _TILES_BLOCKS,
         first_blocks=running("cupar_top_k_first_of_many", _GROUP_THREADS) if given["has_groups"] else 0,
@@ -335,7 +335,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
             by_capacity("warp", _WARP_THREADS, given["warp"], _WARPS),
             *(by_capacity(kernel, threads, tile, 1) for kernel in ("block", "candidates", "level")),
         ),
-        sort=_Sort(
+        sort=_SortFacts(
             of_sort["tile"],
             of_sort["segment_size"],
             *(running(f"cupar_top_k_{kernel}", threads) for kernel in ("digit", "select")),
@@ -344,7 +344,7 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
     )
 
 
-def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
+def _plan(facts: _TopKFacts, problem: TopKProblem, emit: Emit) -> int:
     items, n, length, k, _ = problem
     if n == 0 or items == 0 or k == 0:
         return 0
@@ -368,15 +368,13 @@ def _plan(facts: _Facts, problem: TopKProblem, emit: Emit) -> int:
             emit(_OF_BLOCK, (n, k, length) + _short(k, tile, 1, word_size, n))
         return 0
     starts = starts_of_lists(n, items, facts.least)
-    segments = aligned(4 * _WORDS)
-    end = segments + aligned(4 * starts[LISTS])
+    lists, end = lay_out_lists(n, starts, 4 * _WORDS)
     few = _short(k, _FEW, _WARPS, word_size, starts[1])
     of_warp = _short(k, warp, _WARPS, word_size, starts[2] - starts[1])
     block = _short(k, tile, 1, word_size, starts[3] - starts[2])
     short = (
-        (n, k, segments)
-        + starts
-        + (ceil_div(n, LIST_ITEMS),)
+        (n, k)
+        + lists
         + (min(few[0], running.few[_place(few[1])]), few[1], few[2])
         + (min(of_warp[0], running.warp[_place(of_warp[1])]), of_warp[1], of_warp[2])
         + (min(block[0], running.block[_place(block[1])]), block[1], block[2])
@@ -409,7 +407,7 @@ def _short(k: int, most: int, warps: int, word_size: int, segments: int) -> tupl
 
 @helper
 def _plan_long(
-    facts: _Facts,
+    facts: _TopKFacts,
     head: tuple[int, ...],
     k: int,
     items: int,
@@ -421,10 +419,7 @@ def _plan_long(
 ) -> int:
     """Plan what long segments need, behind the numbers that all those shapes of a build begin with."""
     tile, key_size = facts.tile, facts.key_size
-    tiles = items // tile + segments
-    queue = aligned(begin)
-    segment_of = queue + aligned(facts.segment_size * segments)
-    end = segment_of + aligned(4 * tiles)
+    queue, segment_of, tiles, end = lay_out_queue(items, segments, tile, facts.segment_size, 4, begin)
     of_queue = (queue, segment_of, items, segments, tiles, min(segments, facts.tiles_blocks))
     if k > tile // 4:
         selected = min(items, segments * min(k, longest))
@@ -450,7 +445,7 @@ def _plan_long(
 
 @helper
 def _plan_large(
-    facts: _Facts,
+    facts: _TopKFacts,
     head: tuple[int, ...],
     segments: int,
     tiles: int,
@@ -461,15 +456,15 @@ def _plan_large(
 ) -> int:
     """Plan what selects and sorts where k is large."""
     key_size, sort = facts.key_size, facts.sort
-    sort_tiles = selected // sort.tile + segments
     before = begin + aligned(8 * _BINS * segments)
     keys = before + aligned(16 * tiles)
     positions = keys + aligned(key_size * selected)
     sorted_keys = positions + aligned(8 * selected)
     sorted_positions = sorted_keys + aligned(key_size * selected)
-    queue = sorted_positions + aligned(8 * selected)
-    places = queue + aligned(sort.segment_size * segments)
-    bins = places + aligned(TILE_PLACE * sort_tiles)
+    end = sorted_positions + aligned(8 * selected)
+    queue, places, sort_tiles, bins = lay_out_queue(
+        selected, segments, sort.tile, sort.segment_size, TILE_PLACE, end
+    )
     lookback = bins + aligned(8 * 256 * key_size * segments)
     parts = (begin, before, keys, positions, sorted_keys, sorted_positions, queue, places, bins, lookback)
     grids = (
@@ -496,7 +491,7 @@ def _group(items: int, k: int, key_size: int) -> int:
 
 
 @helper
-def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> int:
+def _plan_groups(facts: _TopKFacts, items: int, k: int, size: int, emit: Emit) -> int:
     """Plan the search for the k best groups of a single segment, and the selection of items in these.
 
     Levels leave a single tile alone, so more groups are gathered than k if those were one.
@@ -504,10 +499,7 @@ def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> in
     key_size, sort = facts.key_size, facts.sort
     wanted = max(k, facts.tile // size + 1)
     groups = ceil_div(items, size)
-    tiles = groups // facts.tile + 1
-    queue = 4 * _WORDS
-    segment_of = queue + aligned(facts.segment_size)
-    firsts = segment_of + aligned(4 * tiles)
+    queue, segment_of, tiles, firsts = lay_out_queue(groups, 1, facts.tile, facts.segment_size, 4, 4 * _WORDS)
     bins = firsts + aligned(key_size * groups)
     before = bins + aligned(8 * _BINS)
     gathered = before + aligned(16 * tiles)
@@ -531,18 +523,16 @@ def _plan_groups(facts: _Facts, items: int, k: int, size: int, emit: Emit) -> in
 
 
 def _traits(spec: Specialisation) -> str:
-    names = [each.name for each in spec.arguments]
-    has_values = "d_in_values" in names
-    code = [
-        f"static constexpr bool is_descending = {str(spec.option('order') == 'DESCENDING').lower()};",
-        f"static constexpr bool has_payload = {str(has_values).lower()};",
-        *([] if "start_offsets_in" in names else [ROWS]),
-    ]
-    # As segmented sorts of keys with positions have them.
-    code.append("static constexpr int digit_threads = 512, digit_items = 8;")
-    if not has_values:
-        code.append("using d_in_values_t = const char*;\nusing d_out_values_t = char*;")
-    return "\n".join(code)
+    has_values = any(each.name == "d_in_values" for each in spec.arguments)
+    constants = {
+        "is_descending": spec.option("order") == "DESCENDING",
+        "has_payload": has_values,
+        # As segmented sorts of keys with positions have them.
+        "digit_threads": 512,
+        "digit_items": 8,
+    }
+    values = () if has_values else ("using d_in_values_t = const char*;", "using d_out_values_t = char*;")
+    return members(*values, *rows(spec), **constants)
 
 
 TOP_K = Family(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Value, i32, i64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Value, i32, i64, members
 from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ _TUNABLE = Tunable("transform", policies.TransformPolicy, _default, _scope, _spa
 
 def _traits(spec: Specialisation) -> str:
     inputs = ", ".join(f"{name}_t" for name in _inputs(spec))
-    policy = _TUNABLE.given(spec)
-    return f"""using inputs_t = cupar::inputs<{inputs}>;
-static constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};
-static constexpr int iterator_items = {policy.iterator_items};"""
+    return members(f"using inputs_t = cupar::inputs<{inputs}>;", **_TUNABLE.given(spec)._asdict())
 
 
 TRANSFORM = Family(
