@@ -24,11 +24,6 @@ measure() {
 
 measure more python benchmarks/more.py --json "$out/more.json"
 measure segments python benchmarks/segments.py --json "$out/segments.json"
-# On two GPUs or more; the tests of NCCL found no memory when 26 workers shared 80 GB.
-if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
-  measure nccl python -m pytest -q tests/gpu/test_distributed.py
-  measure distributed python benchmarks/distributed.py --json "$out/distributed.json"
-fi
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 exit ${#failed[@]}
