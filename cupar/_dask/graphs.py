@@ -24,6 +24,8 @@ def taken(name: str, x: Any) -> np.dtype[Any]:
         raise TypeError(
             f"{name}: expected a dask array, got {type(x).__name__}; dask.array.from_array makes one"
         )
+    if isinstance(x._meta, np.ndarray) and type(x._meta) is not np.ndarray:  # masked ones, as matrices, too
+        raise TypeError(f"{name}: expected blocks of NumPy's or CuPy's arrays, got {type(x._meta).__name__}")
     return structs.normal(name, x.dtype)
 
 

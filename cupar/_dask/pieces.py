@@ -17,7 +17,7 @@ from ..iterators import PermutationIterator
 from ..search import lower_bound, upper_bound
 from . import workers
 from .shipped import ShippedOperator
-from .steps import fresh, joined, on_blocks, operand
+from .steps import beside, fresh, joined, on_blocks, operand
 
 
 def _less(less: ShippedOperator | None) -> Any:
@@ -35,6 +35,11 @@ def ordered(work: Work, block: Any, less: ShippedOperator | None, descending: bo
     if direct is None:
         work.copy(keys, columns(out, layout), layout.size)
     return block
+
+
+def rows_ordered(blocks: list[Any], less: ShippedOperator | None, descending: bool, axis: int) -> Any:
+    """Return blocks that are beside each other as one, whose rows are sorted."""
+    return ordered(beside(blocks, axis), less, descending, axis)
 
 
 def merged(pieces: list[Any], less: ShippedOperator | None, descending: bool) -> Any:

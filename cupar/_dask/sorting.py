@@ -90,13 +90,13 @@ def sort(
     along = 0 if axis is None else axis_of(axis, x.ndim)
     moved = None if less is None else shipped("less", less, (dtype, dtype), np.dtype(bool), on_cpu(x))
     if x.ndim > 1:
-        x = x.rechunk({along: -1})
-        tasks = Tasks("sort", [x], moved, bool(descending), along)
-        results = {
-            index: (pieces.ordered, (x.name, *index), moved, bool(descending), along)
-            for index in np.ndindex(*x.numblocks)
-        }
-        return tasks.array("result", results, x.chunks, dtype)
+        tasks, results = Tasks("sort", [x], moved, bool(descending), along), {}
+        for index in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
+            before, after = index[:along], index[along + 1 :]
+            blocks = [(x.name, *before, i, *after) for i in range(x.numblocks[along])]
+            results[index] = pieces.rows_ordered, blocks, moved, bool(descending), along
+        chunks = (*x.chunks[:along], (sum(x.chunks[along]),), *x.chunks[along + 1 :])
+        return tasks.array("result", results, chunks, dtype)
     number = x.npartitions if npartitions is None else npartitions
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
         raise TypeError(f"npartitions: expected an integer, got {type(number).__name__}")

@@ -91,6 +91,11 @@ def joined(blocks: Sequence[Any]) -> Any:
     return cupy.concatenate([each.view(np.uint8) for each in flat]).view(flat[0].dtype)  # structs, too
 
 
+def beside(blocks: Sequence[Any], axis: int) -> Any:
+    """Return blocks that are beside each other along an axis as one."""
+    return blocks[0] if len(blocks) == 1 else _module(blocks[0]).concatenate([*blocks], axis)
+
+
 def packed(records: Any) -> Any:
     """Return records as bytes: between processes, CuPy's arrays lose the names of fields."""
     size = records.dtype.itemsize

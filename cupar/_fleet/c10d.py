@@ -17,7 +17,7 @@ import numpy as np
 
 from .._functions import libraries
 from . import nccl
-from .comm import GroupError, awaited, viewed
+from .comm import GroupError, agreed, awaited, viewed
 
 _WATCH = 1.0  # seconds between two looks at whether a rank has failed, where the host may wait for NCCL
 _NOW = datetime.timedelta(milliseconds=1)
@@ -98,17 +98,13 @@ class TorchComm:
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
-        torch, own = self._torch, np.frombuffer(data, np.uint8)
-        length = torch.tensor([len(own)], dtype=torch.int64)
-        lengths = torch.empty(self.size, dtype=torch.int64)
-        self._together(self._all_gather(lengths, length, group=self._talk, async_op=True))
-        sizes = lengths.tolist()
-        padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(own)] = torch.from_numpy(own.copy())
-        found = torch.empty(max(sizes) * self.size, dtype=torch.uint8)
-        self._together(self._all_gather(found, padded, group=self._talk, async_op=True))
-        rows = found.numpy().reshape(self.size, -1)
-        return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
+        torch = self._torch
+
+        def gather(sent: Any, found: Any) -> None:
+            given = torch.from_numpy(found), torch.from_numpy(sent)
+            self._together(self._all_gather(*given, group=self._talk, async_op=True))
+
+        return agreed(data, self.size, gather)
 
     def prepare(self) -> None:
         """Join what gathers records of GPUs, where ranks talk by NCCL; all ranks do that at once."""

@@ -19,6 +19,7 @@ from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._functions.values import cast
 from .._ir.iterator import over
+from .._launch.arguments import initial_value
 from ..host import View
 from ..iterators import PermutationIterator, TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -49,6 +50,7 @@ class Carry:
     def __init__(self, op: Op, value: np.dtype[Any]) -> None:
         self.value: np.dtype[Any] = value
         self._op, self._plain = op, operators.plain(value)
+        self._taken: Any = None  # the dtype of items, once it is known
         self.record: np.dtype[Any]
         self.combined: Any
         self.record, self.combined = self._lifted()
@@ -69,11 +71,15 @@ class Carry:
         """Return the record of an initial value, until the next one is asked for; None: of none."""
         if h_init is None:
             return self._absent
-        if self.value.names is None:
-            self._initial_value[:] = h_init.reshape(-1) if isinstance(h_init, np.ndarray) else h_init
-        else:
-            self._initial_value[0] = _scalar(h_init, self.value)
+        self._initial_value[0] = initial_value(h_init, self.value)
         return self._initial
+
+    def begun(self, h_init: Any, has_init: bool) -> np.ndarray[Any, Any]:
+        """Return the record of a call's initial value; TypeError unless there is one as in the factory."""
+        if (h_init is not None) == has_init:
+            return self.initial(h_init)
+        how = "with an initial value, got None" if has_init else "without an initial value (h_init=None)"
+        raise TypeError(f"h_init: this algorithm was built {how}")
 
     def alike(self, h_init: Any) -> dict[str, Any]:
         """Return an initial value as ranks compare it, by the name of its parameter."""
@@ -88,13 +94,18 @@ class Carry:
         if isinstance(d_in, np.dtype) or d_in.dtype == self.value:
             return d_in
         items = over("d_in", d_in)  # whose dtype is NumPy's, as PyTorch's tensors have others
-        return d_in if items.dtype == self.value else cast(items, self.value)
+        if items.dtype == self.value:
+            return d_in
+        if self._taken not in (None, items.dtype):
+            built, given = structs.text(self._taken), structs.text(items.dtype)
+            raise TypeError(f"d_in: this algorithm was built for {built}, got {given}")
+        return cast(items, self.value)
 
     def total(self, d_in: Any, commutative: bool = False) -> Any:
         """Build what reduces the items of a shard: its `run` takes them as `read` returns them."""
-        return reduce_into(
-            self.read(d_in), self.written(self.record), self._op, None, commutative=commutative
-        )
+        items = self.read(d_in)
+        self._taken = over("d_in", d_in).dtype
+        return reduce_into(items, self.written(self.record), self._op, None, commutative=commutative)
 
     def first(self, d_in: Any) -> Any:
         """Build the transform that makes the record of one item."""
@@ -176,14 +187,6 @@ class KeyedCarry(Carry):
             unary_transform(*mended, OpKind.IDENTITY),
             unary_transform(self.read_counts(record, record), three, OpKind.IDENTITY),
         )
-
-
-def _scalar(h_init: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an initial value as NumPy assigns it to a field."""
-    found = structs.dtype_of_value(h_init)
-    if found is not None:
-        return tuple(h_init)
-    return np.asarray(h_init, dtype).reshape(-1)[0]
 
 
 def _before(count: Any) -> Any:

@@ -60,6 +60,14 @@ class Comm(Protocol):
 
 E = TypeVar("E", bound=BaseException)
 
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+# Messages of gathers on the host have a multiple of this as their size. Ranks in different calls would send
+# ones of different sizes, with which gloo ends the process; as it is, they read what the others' begin with.
+WHOLE = 256
+ASTRAY = "ranks are not in the same call: some have left it, or not called"
+_AGREES, _LENGTH = b"cupar-agrees-001", 8
+
 _PAUSES = 1e-5, 1e-3  # seconds between polls, the first and the longest
 _LOOKS = 0.02, 1.0  # seconds between two looks at whether another rank has failed
 
@@ -91,6 +99,32 @@ def awaited(is_done: Callable[[], Any], timeout: float, look: Callable[[], None]
         pause = min(2 * pause, _PAUSES[1])
         waited_for = time.monotonic() - begin
     return True
+
+
+def agreed(data: bytes, size: int, gather: Callable[[_Bytes, _Bytes], None]) -> list[bytes]:
+    """Return the bytes of all ranks, by gathers of arrays of one size; the first one is often enough.
+
+    Raises
+    ------
+    GroupError
+        If another rank gathers something else.
+    """
+    sent, found = np.zeros(WHOLE, np.uint8), np.zeros((size, WHOLE), np.uint8)
+    begin = len(_AGREES) + _LENGTH
+    sent[:begin] = np.frombuffer(_AGREES + len(data).to_bytes(_LENGTH, "little"), np.uint8)
+    here = np.frombuffer(data[: WHOLE - begin], np.uint8)
+    sent[begin : begin + len(here)] = here
+    gather(sent, found.reshape(-1))
+    if (found[:, : len(_AGREES)] != sent[: len(_AGREES)]).any():
+        raise GroupError(ASTRAY)
+    lengths = [int.from_bytes(each[len(_AGREES) : begin].tobytes(), "little") for each in found]
+    most = max(lengths)
+    if most > WHOLE - begin:
+        sent = np.zeros(most, np.uint8)
+        sent[: len(data)] = np.frombuffer(data, np.uint8)
+        found, begin = np.zeros((size, most), np.uint8), 0
+        gather(sent, found.reshape(-1))
+    return [each[begin : begin + length].tobytes() for each, length in zip(found, lengths, strict=True)]
 
 
 class Alone:

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from .. import structs
 from .._functions.axes import INT64, constant, with_numbers
 from .._functions.calls import Work
+from .._ir.iterator import over
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..reduce import reduce_into
 from .carry import THREE
 from .group import Group
-from .sharded import IteratorCache, items_of
+from .sharded import IteratorCache, first_items
 
 _ZERO = np.zeros(1, THREE)
 
@@ -29,6 +31,13 @@ def _added(a: Any, b: Any) -> Any:
 def _place(s: Any) -> Any:
     rank, number, part = s
     return rank * number + part
+
+
+def check_counts(name: str, array: Any, number: int = 1) -> None:
+    """Raise TypeError unless an array takes the three counts of each of some parts."""
+    dtype = over(name, array).dtype
+    if dtype != INT64:
+        raise TypeError(f"{name}: expected {3 * number} items of int64, got {structs.text(dtype)}")
 
 
 def three_of(items: Any, number: int = 1, part: int = 0) -> Any:
@@ -54,7 +63,8 @@ class Counts:
         self._reduce = reduce_into(self._given[0], ZipIterator(INT64, INT64, INT64), _added, _ZERO)
 
         def outputs(counts: Any) -> list[Any]:
-            items = items_of(work, "d_num_selected_out", counts)
+            check_counts("d_num_selected_out", counts, number)
+            items = first_items(work, "d_num_selected_out", counts, 3 * number)
             return [three_of(items, number, part) for part in range(number)]
 
         self._outputs = IteratorCache(outputs)

@@ -80,7 +80,7 @@ def reduced(
     """Return all items of a shard, and of others, combined in a dtype."""
     within = accumulated(result)
     value = None if needs_items else operators.identity_of(op, within) if init is None else init
-    if value is None and not any(found.sizes(given.size)):
+    if value is None and not any(found.sizes(given.size, "reduce_into", init=None)):
         nothing = "x: no shard has items, and neither is there an init, nor a known identity"
         raise on_all(ValueError("x: no shard has items" if needs_items else nothing))
     h_init = None if value is None else initial("init", abs(value) if value == 0 else value, within)
@@ -246,14 +246,14 @@ def argsort(
     >>> arrays.argsort(np.array([30, 10, 20]))
     array([1, 2, 0])
     """
-    places = _places(work, x.size, group)
+    places = _places("argsort", work, x.size, group)
     return in_order(work, x, places, descending, less, group)[1].own
 
 
-def _places(work: Work, size: int, found: Group) -> Any:
+def _places(name: str, work: Work, size: int, found: Group) -> Any:
     """Return where the items of this shard are in the whole array."""
     first = 0
-    for each in found.sizes(size)[: found.rank]:
+    for each in found.sizes(size, name)[: found.rank]:
         first += each
     return work.made(CountingIterator(np.int64(first)), (size,)).items
 
@@ -268,7 +268,7 @@ def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = N
     array([1, 3])
     """
     values, where = work.empty((k,), x.dtype), work.empty((k,), INT64)
-    places = _places(work, x.size, group)
+    places = _places("top_k", work, x.size, group)
     arrays = x.items, values.items, places, where.items
     ran(work, topk.top_k(*arrays, _largest_of(largest), group=group), *arrays, x.size, k)
     return TopK(values.own, where.own)
@@ -286,7 +286,7 @@ def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: 
     values = work.operand(x2, "x2")
     out = work.empty(values.shape, INT64)
     if not work.library.on_cpu:  # where the search itself does not compare it
-        group.sizes(x1.size, num_values=values.size)
+        group.sizes(x1.size, "searchsorted", num_values=values.size)
     make = search.lower_bound if side == "left" else search.upper_bound
     made = make(x1.items, values.items, out.items, operators.less_of(x1.dtype), group=group)
     ran(work, made, x1.items, x1.size, values.items, values.size, out.items)

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import sys
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 
 from .. import _cache
 from .._base.digests import sha256
-from .comm import Alone, Comm, GroupError, is_on_all, on_all, raw
+from .comm import ASTRAY, WHOLE, Alone, Comm, GroupError, is_on_all, on_all, raw
 from .replay import Replays
 
 T = TypeVar("T")
@@ -29,7 +30,24 @@ _SHOWN = 4  # ranks that a message names, of those that mean the same
 _WAITING = struct.Struct("<cI")  # the message of a rank that waits for all: a sign, and its calls' checksum
 _SIGN = b"="
 _OF_COMM = (*Comm.__annotations__, *(name for name in vars(Comm) if name[0] != "_"))  # what a Comm has
-_KNOWN = 256  # calls on devices that are known since ranks last agreed
+_KNOWN = 256  # calls that are known since ranks last agreed
+
+
+class _InUse:
+    """A context in which a rank makes a call; GroupError if another thread of it does so already."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise GroupError(
+                "group: expected calls one after another, in the order of other ranks, got one while another "
+                "thread of this rank is in one"
+            )
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.release()
 
 
 class Group:
@@ -54,12 +72,14 @@ class Group:
         self.rank: int = comm.rank
         self.size: int = comm.size
         self.transport: str = comm.transport
+        self.in_use = _InUse()
         self._failure, self._process = "", os.getpid()
         self._talked = 0  # how often
         self.made = 0  # the number of objects
         self._digest, self._gathers = bytes(8), 0  # of the last one: its description, and its gathers
         self._alike: Mapping[str, Any] = {}  # what all ranks give to the call that gathers next
-        # Calls on devices: a checksum, and since ranks last agreed, their number, and what they were given.
+        # Calls: a checksum, and since ranks last agreed, their number, and of each the object, and what was
+        # given to it on devices, where the host would have to wait to compare that.
         self._noted, self._calls, self._notes = 0, 0, deque[bytes](maxlen=_KNOWN)
 
     def __repr__(self) -> str:
@@ -135,20 +155,22 @@ class Group:
         self._gathers += 1
         tag = np.frombuffer(self._digest + struct.pack("<ii", self.made, self._gathers), np.uint8)
         begin, end = len(tag), len(tag) + _TEXT
-        sent = np.concatenate([tag, np.zeros(_TEXT, np.uint8), record])
+        last = end + len(record)
+        sent = np.zeros(-(-last // WHOLE) * WHOLE, np.uint8)
+        sent[:begin] = tag
         found, all_records = np.zeros((self.size, len(sent)), np.uint8), records.reshape(self.size, -1)
 
         def gather(stream: Any) -> None:
             alike, self._alike = self._alike, {}
             sent[begin:end] = np.frombuffer(_fixed(", ".join(map(str, alike.values()))), np.uint8)
-            sent[end:] = record
+            sent[end:last] = record
             self.gather(sent, found.reshape(-1), stream)
             if (found[:, :begin] != tag).any():
                 raise self._astray()
             if (found[:, begin:end] != sent[begin:end]).any():
                 texts = [each[begin:end].tobytes().rstrip(b"\0").decode() for each in found]
                 _check_same([{", ".join(alike) or "h_init": each} for each in texts])
-            all_records[...] = found[:, end:]
+            all_records[...] = found[:, end:last]
 
         return gather
 
@@ -157,7 +179,7 @@ class Group:
         self._alike = alike
 
     def note(self, call: bytes) -> None:
-        """Have ranks compare a call on devices when they agree the next time: here the host would wait."""
+        """Have ranks compare a call when they agree the next time."""
         self._noted = zlib.crc32(call, self._noted)
         self._calls += 1
         self._notes.append(call)
@@ -204,9 +226,10 @@ class Group:
         ValueError
             If ranks differ in one of `same`.
         """
-        own = {name: str(each) for name, each in same.items()} | {_SIZE: int(number)}
+        facts = {name: str(each) for name, each in same.items()}
+        own = ({"algorithm": what} if what else {}) | facts | {_SIZE: int(number)}
         found = self.told(own, what, error)
-        _check_same([{name: each[name] for name in each if name != _SIZE} for each in found])
+        _check_same(found)
         return [each[_SIZE] for each in found]
 
     def synchronize(self) -> None:
@@ -225,7 +248,7 @@ class Group:
         self._check_calls([_WAITING.unpack(each)[1] for each in answers])
 
     def _check_calls(self, noted: Sequence[int]) -> None:
-        """Raise on all ranks if they made other calls on devices, or gave them something else."""
+        """Raise on all ranks if they made other calls, or gave something else to those on devices."""
         calls, notes = self._calls, [each.decode() for each in self._notes]
         self._calls = 0
         self._notes.clear()
@@ -249,7 +272,7 @@ class Group:
 
     def _astray(self) -> GroupError:
         """Return an error of all ranks, as some wait for all, and others are in a call: no more is known."""
-        self._failure = "ranks are not in the same call: some have left it, or not called"
+        self._failure = ASTRAY
         return on_all(GroupError(f"{self.transport}: {self._failure}"))
 
     # --- Agree -------------------------------------------------------------------------------------------
@@ -294,7 +317,8 @@ class Group:
         """
         talked = self._talked
         try:
-            return call()
+            with self.in_use:
+                return call()
         except BaseException as error:
             if isinstance(error, Exception) and self._talked == talked and not self._failure:
                 self.compare(what, {}, error)
@@ -321,8 +345,10 @@ def _fixed(text: str) -> bytes:
 
 
 def _check_same(facts: Sequence[Mapping[str, str]]) -> None:
-    """Raise ValueError if ranks differ in a fact."""
-    for name in dict.fromkeys(name for each in facts for name in each):
+    """Raise ValueError if ranks differ in a fact, but for the sizes of shards."""
+    names = dict.fromkeys(name for each in facts for name in each if name != _SIZE)
+    # What all ranks mention comes first: those that are in different calls have some facts alone.
+    for name in sorted(names, key=lambda name: any(name not in each for each in facts)):
         ranks: dict[str, list[int]] = {}
         for rank, each in enumerate(facts):
             ranks.setdefault(each.get(name, "none"), []).append(rank)

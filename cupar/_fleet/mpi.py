@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from .comm import GroupError, ThroughHost, awaited
+from .comm import GroupError, ThroughHost, agreed, awaited
 
 _LARGEST = 2**30  # bytes of a message, or numbers that are added: MPI's counts have 31 bits
 _DATA, _FAILED = 0, 1  # tags: of data, and of the message of a rank that fails
@@ -112,12 +110,7 @@ class MPIComm(ThroughHost):
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
-        sizes = np.zeros(self.size, np.int64)
-        self._done([self._comm.Iallgather(np.array([len(data)]), sizes)])
-        found = bytearray(int(sizes.sum()))
-        self._done([self._comm.Iallgatherv(data, [found, sizes.tolist(), None, self._mpi.BYTE])])
-        ends = np.cumsum(sizes).tolist()
-        return [bytes(found[end - size : end]) for end, size in zip(ends, sizes.tolist(), strict=True)]
+        return agreed(data, self.size, self._gather)
 
     def _gather(self, record: Any, records: Any) -> None:
         size = record.nbytes

@@ -46,7 +46,7 @@ def _cumulative(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: A
 
 def _first(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
     check_kind(name, x, "biuf")
-    sizes = group.sizes(x.size)
+    sizes = group.sizes(x.size, name)
     before, every = (builtins.sum(each) for each in (sizes[: group.rank], sizes))
     if not every:
         raise on_all(ValueError("x: no shard has items"))

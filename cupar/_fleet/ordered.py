@@ -86,7 +86,7 @@ def _quantile(
 ) -> Any:
     wanted, exact = quantiles.quantiles_of(x, q, method)
     group.compare(name, {"dtype of x": str(x.dtype), "q": str(wanted.tolist()), "method": method})
-    sizes = group.sizes(x.size)
+    sizes = group.sizes(x.size, name)
     total = int(np.sum(sizes))
     if not total:
         raise on_all(ValueError("x: no shard has items"))

@@ -13,7 +13,7 @@ from ..operators import Op, OpKind
 from ..partition import select as local_select
 from ..partition import three_way_partition as local_partition
 from ..transform import unary_transform
-from .counts import Counts
+from .counts import Counts, check_counts
 from .sharded import Sharded, made
 
 
@@ -125,6 +125,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     given = {"d_in": d_in, "d_out": d_out, "d_num_selected_out": d_num_selected_out}
 
     def build(found: Select, work: Work, spec: Specialisation) -> None:
+        check_counts("d_num_selected_out", d_num_selected_out)
         found._build(work, d_in, d_out, cond)
 
     return made(Select, group, "select", given, (local_select, *given.values(), cond), build)
@@ -184,6 +185,7 @@ def three_way_partition(
     predicates = select_first_part_op, select_second_part_op
 
     def build(found: ThreeWayPartition, work: Work, spec: Specialisation) -> None:
+        check_counts("d_num_selected_out", d_num_selected_out, 3)
         found._build(work, d_in, outputs, predicates)
 
     given = {"d_in": d_in, "d_out": outputs, "d_num_selected_out": d_num_selected_out}

@@ -62,8 +62,7 @@ class Reduce(Sharded):
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
         carry, stream = self._carry, self._stream(work)
-        if self._has_init and h_init is None:
-            raise TypeError("h_init: this reduction was built with an initial value, got None")
+        init = carry.begun(h_init, self._has_init)
         if num_items:
             work.run(self._total, carry.read(d_in), self._written, num_items)
         else:
@@ -73,7 +72,7 @@ class Reduce(Sharded):
         self._gather(stream)
         out, size = self._out(work, d_out), self.group.size
         if self._has_init:
-            work.run(self._fold, self._records, out, size, carry.initial(h_init))
+            work.run(self._fold, self._records, out, size, init)
             return
         carry.fold(work, self._records, size, self._folded)
         work.run(self._write, self._folded, out, DiscardIterator(INT64), 1)

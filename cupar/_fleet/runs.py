@@ -18,14 +18,15 @@ from ..runs import run_length_encode as local_encode
 from ..unique import unique_by_key as local_unique
 from .carry import KeyedCarry
 from .comm import cleared
-from .counts import three_of
-from .sharded import IteratorCache, Sharded, begin, items_of, made
+from .counts import check_counts, three_of
+from .sharded import IteratorCache, Sharded, begin, first_items, items_of, made
 
 
 class _Runs(Sharded):
     """The common part of algorithms on runs: runs of the shard are reduced, and borders are joined."""
 
     _allocates = False
+    _num_name = "d_out_num_runs"
 
     def _build(
         self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, op: Op, equality: Op | None
@@ -43,7 +44,8 @@ class _Runs(Sharded):
             return carry.read_border(keys, last, aggregates, count)
 
         def counting(counts: Any) -> Any:
-            return three_of(items_of(work, "d_out_num_runs", counts))
+            check_counts(self._num_name, counts)
+            return three_of(first_items(work, self._num_name, counts, 3))
 
         def mending(aggregates: Any, counts: Any) -> Any:
             given = carry.read_mended(self._before, self._own, self._after, aggregates)
@@ -127,6 +129,8 @@ class RunLengthEncode(_Runs):
 
 class UniqueByKey(_Runs):
     """A selection of the first item of each run of equal keys; see `unique_by_key`."""
+
+    _num_name = "d_out_num_selected"
 
     def run(
         self,
@@ -226,6 +230,7 @@ def reduce_by_key(
 
     def build(found: ReduceByKey, work: Work, spec: Specialisation) -> None:
         _readable("d_out_aggregates", d_out_aggregates)
+        check_counts("d_out_num_runs", d_out_num_runs)
         found._build(work, d_in_keys, d_out_unique, d_in_values, d_out_aggregates, op, equality_op)
 
     given = {
@@ -288,6 +293,7 @@ def run_length_encode(
 
     def build(found: RunLengthEncode, work: Work, spec: Specialisation) -> None:
         _readable("d_out_counts", d_out_counts)
+        check_counts("d_out_num_runs", d_out_num_runs)
         found._ones = ones = ConstantIterator(np.ones((), over("d_out_counts", d_out_counts).dtype)[()])
         found._build(work, d_in, d_out_unique, ones, d_out_counts, OpKind.PLUS, equality_op)
 
@@ -352,6 +358,7 @@ def unique_by_key(
 
     def build(found: UniqueByKey, work: Work, spec: Specialisation) -> None:
         _readable("d_out_keys", d_out_keys)
+        check_counts("d_out_num_selected", d_out_num_selected)
         values, aggregates = _beside(d_in_keys, d_in_items), _beside(d_out_keys, d_out_items)
         found._build(work, d_in_keys, DiscardIterator(d_in_keys), values, aggregates, _first, op)
 

@@ -15,6 +15,7 @@ import numpy as np
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
+from .._launch.arguments import item_count
 from ..iterators import CountingIterator, PermutationIterator
 from ..merges import merge
 from ..operators import Op, RawOp
@@ -23,7 +24,7 @@ from ..sort import merge_sort as local_merge_sort
 from . import splitters
 from .comm import copied, raw, viewed
 from .halves import Halves
-from .sharded import Sharded, items_of
+from .sharded import Sharded, first_items
 
 _WORD = 16  # bytes: what begins so is exchanged quicker
 _SLICE, _MOST_SLICES = 2**27, 8  # bytes of a slice that is merged as the next one comes, at least
@@ -34,6 +35,7 @@ class Sort(Sharded):
     """What both sorts have in common: all but the local one."""
 
     _name: str
+    _beside: str  # the parameter of the output for what goes with keys
 
     def _build(self, work: Work, arrays: tuple[Any, ...], key: np.dtype[Any], less: Op) -> None:
         """Build all that follows the local sort; keys are compared as `key`, which may be their bits."""
@@ -65,14 +67,15 @@ class Sort(Sharded):
         group, error = self.group, None
         outputs: list[Any] = []
         try:
-            outputs.append(items_of(work, "d_out_keys", out_keys)[:num_items])
+            num_items = item_count("num_items", num_items)
+            outputs.append(first_items(work, "d_out_keys", out_keys, num_items))
             if out_items is not None:
-                outputs.append(items_of(work, "d_out_items", out_items)[:num_items])
+                outputs.append(first_items(work, self._beside, out_items, num_items))
             buffers = self._sort_shard(work, keys, items, outputs)
         except Exception as failure:
             error = failure
         # The host waits for the other ranks while the shard is sorted.
-        sizes = group.sizes(num_items, self._name, error)
+        sizes = group.sizes(0 if error else num_items, self._name, error)
         if group.size == 1 or not sum(sizes):
             return
         outputs[0] = viewed(outputs[0], self._key)

@@ -118,17 +118,15 @@ class Scan(Sharded):
         if over("d_out", d_out).dtype != carry.value or not over("d_out", d_out).node.readable:
             raise TypeError('d_out: expected an array of the accumulator\'s dtype with carry="returned"')
         self._scan = scan(d_in, d_out, op, None if inclusive else h_init)
-        self._first = carry.first(d_out)
-        last = d_out, carry.read(d_in), carry.written(self._own)
+        self._first = carry.first(d_out if inclusive else d_in)
+        last = d_out, carry.value, carry.written(self._own)
         self._last = None if inclusive else binary_transform(*last, op)
 
     def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
         return self._carry.alike(h_init) if self._has_init else {}
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
-        if self._has_init and h_init is None:
-            raise TypeError("h_init: this scan was built with an initial value, got None")
-        init = self._carry.initial(h_init)
+        init = self._carry.begun(h_init, self._has_init)
         if self._has_init and work.library.on_cpu:
             self.group.begin_with(self._carry.alike(h_init))
         if self._applied:
@@ -173,12 +171,11 @@ class Scan(Sharded):
             if self._last is None:
                 work.run(self._scan, d_in, d_out, num_items)
                 work.run(self._first, last, self._written, 1)
-            else:
-                if d_in is d_out:
-                    raise ValueError('d_out: expected another array than d_in with carry="returned"')
+            else:  # the last item is kept first, as `d_in` and `d_out` may be in the same memory
                 read = carry.read(begin(items_of(work, "d_in", d_in), num_items - 1))
+                work.run(self._first, read, self._written, 1)
                 work.run(self._scan, d_in, d_out, num_items, h_init)
-                work.run(self._last, last, read, self._written, 1)
+                work.run(self._last, last, carry.value_of(self._own), self._written, 1)
         else:
             cleared(self._own, stream)
         self._gather(stream)

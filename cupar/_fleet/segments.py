@@ -113,6 +113,7 @@ class SegmentedReduce(_Segmented):
         h_init: Any,
     ) -> None:
         carry, group = self._carry, self.group
+        init = carry.begun(h_init, True)
         sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
         if not segments:
             return
@@ -124,7 +125,6 @@ class SegmentedReduce(_Segmented):
         group.gather(raw(own), raw(records), self._stream(work))
         written = TransformOutputIterator(d_out, _value, carry.record)
         ranks = self._ranks(records, segments)
-        init = carry.initial(h_init)
         work.run(self._fold, ranks, written, segments, None, None, init, segment_size=group.size)
 
 
@@ -239,7 +239,7 @@ class SegmentedScan(_Segmented):
         h_init: Any,
         inclusive: bool,
     ) -> None:
-        self._carry, self._h_init = carry, h_init is not None
+        self._carry, self._has_init = carry, h_init is not None
         self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
         self._records = work.temporary(self.group.size, carry.record)
         self._total = carry.total(arrays[0])
@@ -275,8 +275,7 @@ class SegmentedScan(_Segmented):
         h_init: Any,
     ) -> None:
         carry, group, offsets = self._carry, self.group, (start, end)
-        if self._h_init and h_init is None:
-            raise TypeError("h_init: this scan was built with an initial value, got None")
+        first_value = carry.begun(h_init, self._has_init)
         sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
         base = sum(sizes[: group.rank])
         last = base + num_items
@@ -298,7 +297,7 @@ class SegmentedScan(_Segmented):
         if begins >= 0:
             first = _first_rank(all_ranks, sizes, group.rank, begins)
             number = group.rank - first
-            carry.fold(work, self._records[first:], number, self._prefix, carry.initial(h_init))
+            carry.fold(work, self._records[first:], number, self._prefix, first_value)
             length = min(ends, last) - base
             work.run(self._scan, d_in, d_out, length, carry.value_of(self._prefix))
 

@@ -63,9 +63,9 @@ class Sharded:
     def __init_subclass__(cls) -> None:
         """Have the others told if a call has the wrong arguments, as of other errors."""
         super().__init_subclass__()
-        run = cls.__dict__.get("run")
-        if run is not None:
-            cls.run = _telling(run)
+        for name in ("run", "__call__"):
+            if (call := cls.__dict__.get(name)) is not None:
+                setattr(cls, name, _telling(call))
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:
@@ -74,24 +74,29 @@ class Sharded:
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
         """Do a call on a stream of the library's device. An error ends the group: others wait for it."""
-        library = self._library
         try:
-            if library.on_cpu:
-                return device.using(True, self._done, Work(library, None), arguments)
-            handle = 0 if stream is None else driver.stream_handle(stream)
-            if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
-                self.group.replay(*known, handle)
-            else:
-                self.group.note(self._described(arguments))
-                with library.on(handle) if self._allocates else nullcontext():
-                    self._call(Work(library, handle), *arguments)
-            if self._result is None:
-                return None
-            with library.on(handle):
-                return self._result(Work(library, handle))
+            with self.group.in_use:
+                return self._enqueued(stream, arguments)
         except BaseException as error:
             self.group.fail(error)
             raise
+
+    def _enqueued(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
+        library = self._library
+        if library.on_cpu:
+            self.group.note(self._described(arguments))
+            return device.using(True, self._done, Work(library, None), arguments)
+        handle = 0 if stream is None else driver.stream_handle(stream)
+        if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
+            self.group.replay(*known, handle)
+        else:
+            self.group.note(self._described(arguments))
+            with library.on(handle) if self._allocates else nullcontext():
+                self._call(Work(library, handle), *arguments)
+        if self._result is None:
+            return None
+        with library.on(handle):
+            return self._result(Work(library, handle))
 
     def _done(self, work: Work, arguments: Sequence[Any]) -> Any:
         self._call(work, *arguments)
@@ -105,11 +110,12 @@ class Sharded:
         return {}
 
     def _described(self, arguments: Sequence[Any]) -> bytes:
-        """Return what ranks compare of a call on devices, later on, and whether they may wait till then."""
-        named = {
-            f"{name} of an earlier {self._algorithm}": each for name, each in self._alike(*arguments).items()
-        }
-        facts = {} if self._agrees() else {name: str(each) for name, each in named.items()}
+        """Return what ranks compare of a call when they agree the next time, and whether that may be late.
+
+        It is the object, and on devices what they gave to it.
+        """
+        alike = {} if self._library.on_cpu or self._agrees() else self._alike(*arguments)
+        facts = {f"{name} of an earlier {self._algorithm}": str(each) for name, each in alike.items()}
         return json.dumps([self._number, facts, self._sends_sizes]).encode()
 
     def _agrees(self) -> bool:
@@ -187,7 +193,8 @@ def made(
                 found._replays = found.group.replays(found._enqueue, found._described)
 
     try:
-        _agreed(found, algorithm, arrays, specified, facts, options, built)
+        with found.group.in_use:
+            _agreed(found, algorithm, arrays, specified, facts, options, built)
     except BaseException as error:
         found.group.fail(error)
         raise
@@ -267,6 +274,14 @@ def items_of(work: Work, name: str, array: Any) -> Any:
         return memory.reshape(-1)
     size = memory.size
     return View(memory.address, memory.dtype, (size,), (memory.itemsize,), memory.writable, memory)
+
+
+def first_items(work: Work, name: str, array: Any, number: int) -> Any:
+    """Return the first items of an array; ValueError if it has less."""
+    found = items_of(work, name, array)
+    if len(found) < number:
+        raise ValueError(f"{name}: needs at least {number} items, got an array of {len(found)}")
+    return found[:number]
 
 
 def begin(items: Any, place: int) -> Any:

@@ -26,7 +26,7 @@ from .sharded import made
 class RadixSort(Sort):
     """A stable sort of numbers in shards by their bits; see `radix_sort`."""
 
-    _name = "radix_sort"
+    _name, _beside = "radix_sort", "d_out_values"
 
     def run(
         self,
@@ -55,7 +55,7 @@ class RadixSort(Sort):
 class MergeSort(Sort):
     """A stable sort of an array in shards by a comparison; see `merge_sort`."""
 
-    _name = "merge_sort"
+    _name, _beside = "merge_sort", "d_out_items"
 
     def run(
         self,

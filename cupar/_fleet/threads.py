@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .comm import GroupError, ThroughHost, copied, waited
+from .comm import ASTRAY, GroupError, ThroughHost, copied, waited
 
 
 class _Meeting:
@@ -25,7 +25,7 @@ class _Meeting:
         self.wait(rank)
         found = list(self.slots)
         if any(each[0] != what for each in found):
-            raise GroupError("ranks are not in the same call: some have left it, or not called")
+            raise GroupError(ASTRAY)
         return [each[1] for each in found]
 
     def wait(self, rank: int) -> None:

@@ -45,7 +45,7 @@ class TopK(Sharded):
     def _call(
         self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, num_items: int, k: int
     ) -> None:
-        sizes = self.group.sizes(num_items, k=k)
+        sizes = self.group.sizes(num_items, "top_k", k=k)
         if not 0 <= k <= sum(sizes):
             most = f"k: expected at most {sum(sizes)}, which all shards have together, got {k}"
             raise on_all(ValueError(most))

@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,7 +16,8 @@ from support import failing_ranks, ranks
 
 import cupar
 from cupar import distributed
-from cupar._fleet import halves, sample_sort
+from cupar._fleet import comm, halves, sample_sort
+from cupar.distributed import arrays
 
 RANKS = 8
 
@@ -86,6 +88,74 @@ def test_ranks_that_call_different_objects():
     assert {*found} == {
         "GroupError: threads of one process: ranks are not in the same call: some have left it, or not called"
     }
+
+
+def test_ranks_that_sort_by_different_objects():
+    def told(group):
+        x, out = np.arange(6), np.zeros(6, "i8")
+        sorts = [distributed.radix_sort(x, out, group=group) for _ in range(2)]
+        return failing_ranks.told(group, lambda: sorts[group.rank // 2].run(x, out, None, None, 6))
+
+    assert {each.partition(": ")[2] for each in on_all(distributed.threads(3, 60), told)} == {
+        "threads of one process: ranks are not in the same call: some have left it, or not called"
+    }
+
+
+def test_functions_that_differ_are_told_the_same():
+    x = np.arange(6.0)
+
+    def told(group):
+        sort, init = (arrays.sort, None) if group.rank else (arrays.argsort, 5)
+        calls = partial(sort, x), partial(arrays.reduce, x, ranks.plus, init=init)
+        return [failing_ranks.told(group, partial(each, group=group)) for each in calls]
+
+    for found in on_all(distributed.threads(3, 60), told):
+        assert found == [
+            "ValueError: ranks differ in algorithm: rank 0: argsort; ranks 1, 2: radix_sort",
+            "ValueError: ranks differ in init: rank 0: value; ranks 1, 2: None",
+        ]
+
+
+def test_two_threads_of_a_rank_are_told_apart():
+    groups = distributed.threads(2, 60)
+    x, out = np.arange(6), np.zeros(1, "i8")
+
+    def told(group):
+        total = distributed.reduce_into(x, out, ranks.plus, group=group)
+        if group.rank == 1:
+            return failing_ranks.told(group, lambda: total.run(x, out, 6))
+        with group.in_use, ThreadPoolExecutor(1) as another:
+            return another.submit(failing_ranks.told, group, lambda: total.run(x, out, 6)).result()
+
+    for found in on_all(groups, told):
+        assert "one while another thread of this rank is in one" in found
+
+
+def test_messages_of_any_length_and_other_calls():
+    said = [b"", b"a" * 300, b"b" * 232]
+
+    def told(group):
+        def gather(sent, found):
+            group.comm.gather(sent, found, None)
+
+        assert comm.agreed(said[group.rank], 3, gather) == said
+        assert comm.agreed(said[group.rank][:9], 3, gather) == [each[:9] for each in said]
+        record, records = np.zeros(9, "u1"), np.zeros((3, 9), "u1")
+        if group.rank:
+            return failing_ranks.told(group, lambda: comm.agreed(b"", 3, gather))
+        return failing_ranks.told(group, lambda: group.gathering(record, records)(None))
+
+    for found in on_all(distributed.threads(3, 60), told):
+        assert found.endswith(comm.ASTRAY)
+
+
+def test_prefixes_of_scans_in_place():
+    def work(group):
+        x = np.arange(1, 6)
+        scan = distributed.exclusive_scan(x, x[:], ranks.plus, 0, carry="returned", group=group)
+        return int(scan.run(x, x[:], 5, 0).value[0]), x.tolist()
+
+    assert on_all(distributed.threads(3, 60), work) == [(15 * rank, [0, 1, 3, 6, 10]) for rank in range(3)]
 
 
 def test_ranks_that_differ_in_what_they_give_a_call():
@@ -204,9 +274,9 @@ def test_slices_are_merged_as_they_come(sizes):
         keys, given = shards[group.rank], places[group.rank]
         out, moved = np.zeros_like(keys), np.zeros_like(given)
         distributed.radix_sort(keys, out, given, moved, group=group).run(keys, out, given, moved, len(keys))
-        backwards, arrays = np.zeros_like(keys), (keys, None)
-        by_size = distributed.merge_sort(*arrays, backwards, None, lambda a, b: a > b, group=group)
-        by_size.run(*arrays, backwards, None, len(keys))
+        backwards, both = np.zeros_like(keys), (keys, None)
+        by_size = distributed.merge_sort(*both, backwards, None, lambda a, b: a > b, group=group)
+        by_size.run(*both, backwards, None, len(keys))
         return out, moved, backwards
 
     with mock.patch.object(sample_sort, "_SLICE", 48), mock.patch.object(halves, "_SAMPLES", 8):
@@ -225,8 +295,44 @@ def test_calls_have_two_phases():
     assert total(None, x, out, 5, 0) == 1 and out[0] == 0
     total(np.zeros(1, "u1"), x, out, 5, 0)
     assert out[0] == 10
-    with pytest.raises(TypeError, match="h_init: this reduction was built with an initial value, got None"):
-        total.run(x, out, 5)
+
+
+def test_initial_values_are_those_that_the_object_was_built_with():
+    x, out, ends = np.arange(5), np.zeros(5, "i8"), np.array([5])
+    given = x, out, np.array([0]), ends
+    total = distributed.reduce_into(x, out, ranks.plus, 0)
+    scan = distributed.inclusive_scan(x, out, ranks.plus)
+    sums = distributed.segmented_reduce(*given, ranks.plus, 0)
+    by_segment = distributed.inclusive_segmented_scan(*given, ranks.plus)
+    for call, error, told in (
+        (lambda: total.run(x, out, 5), TypeError, "built with an initial value, got None"),
+        (lambda: total.run(x, out, 5, 1.5), TypeError, "1.5 is not converted to int64"),
+        (lambda: total.run(x, out, 5, np.array([1.5])), TypeError, "accumulates in int64, got an array of f"),
+        (lambda: total.run(x, out, 5, np.arange(2)), ValueError, "one element, .* got an array of 2"),
+        (lambda: scan.run(x, out, 5, 3), TypeError, "built without an initial value"),
+        (lambda: sums.run(x, out, 5, 1, *given[2:]), TypeError, "built with an initial value, got None"),
+        (lambda: by_segment.run(x, out, 5, 1, *given[2:], 3), TypeError, "built without an initial value"),
+    ):
+        with pytest.raises(error, match=f"h_init: .*{told}"):
+            call()
+
+
+def test_arrays_that_a_call_cannot_use():
+    x, out, counts = np.arange(5), np.zeros(5, "i8"), np.zeros(3, "i8")
+    select = distributed.select(x, out, counts, ranks.is_large)
+    by_bits = distributed.radix_sort(x, out, x, out.copy())
+    total = distributed.reduce_into(x, out, ranks.plus)
+    for call, told in (
+        (lambda: select.run(x, out, counts[:1], 5), "d_num_selected_out: needs at least 3 items, got an ar"),
+        (lambda: select.run(x, out, counts.view("u8"), 5), "d_num_selected_out: expected 3 items of int64"),
+        (lambda: distributed.select(x, out, counts.view("u8"), ranks.is_large), "d_num_selected_out: expec"),
+        (lambda: by_bits.run(x, out[:3], x, out, 5), "d_out_keys: needs at least 5 items, got an array of 3"),
+        (lambda: by_bits.run(x, out, x, out[:3], 5), "d_out_values: needs at least 5 items, got an array of"),
+        (lambda: by_bits.run(x, out, x, out.copy(), -1), "num_items: expected 0 or more, got -1"),
+        (lambda: total.run(x.astype("i4"), out, 5), "d_in: this algorithm was built for int64, got int32"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=told):
+            call()
 
 
 def test_what_is_no_group():
@@ -285,17 +391,23 @@ def test_an_interrupt_is_told_to_all():
         assert "rank 0 raised KeyboardInterrupt" in failing_ranks.told(group, group.synchronize)
 
 
+def two_phases(made, arguments):
+    made(None, *arguments)
+    made(np.zeros(1, "u1"), *arguments)
+
+
 def test_wrong_arguments_of_one_rank_are_told_to_all():
     def told(group):
         x, out = np.arange(9), np.zeros(9, "i8")
         scan = distributed.inclusive_scan(x, out, ranks.plus, group=group)
         arguments = (x,) if group.rank == failing_ranks.VICTIM else (x, out, 9)
-        return failing_ranks.told(group, lambda: scan.run(*arguments))
+        return failing_ranks.told(group, lambda: call(scan, arguments))
 
-    found = on_all(distributed.threads(3, 60), told)
-    assert found[failing_ranks.VICTIM].startswith("TypeError: Scan.run() missing 2 required")
-    assert found[0] == found[2]
-    assert "rank 1 raised TypeError: Scan.run() missing 2 required" in found[0]
+    for call, name in ((lambda scan, given: scan.run(*given), "run"), (two_phases, "__call__")):
+        found = on_all(distributed.threads(3, 60), told)
+        assert found[failing_ranks.VICTIM].startswith(f"TypeError: Scan.{name}() missing 2 required")
+        assert found[0] == found[2]
+        assert f"rank 1 raised TypeError: Scan.{name}() missing 2 required" in found[0]
 
 
 @pytest.mark.parametrize("call", ["factory", "run"])

@@ -133,6 +133,13 @@ def test_all_axes_in_order(rng):
             assert found.shape == counts.sum(axis, keepdims=keepdims).shape
 
 
+def test_masked_arrays_are_refused():
+    x = da.ma.masked_equal(da.from_array(np.arange(6), chunks=2), 3)
+    for call in (cdask.sum, cdask.scan, cdask.sort, cdask.unique):
+        with pytest.raises(TypeError, match="x: expected blocks of NumPy's .*, got MaskedArray"):
+            call(x)
+
+
 def test_dtypes_and_no_items():
     halves = np.full(3000, 0.25, np.float16)
     x = da.from_array(halves, chunks=1000)
@@ -265,6 +272,8 @@ def test_sorts_along_axes(rng):
     x = da.from_array(items, chunks=(5, 4))
     for axis in (0, 1, -1, None):
         assert np.array_equal(cdask.sort(x, axis=axis).compute(), np.sort(items, axis))
+    rows = x[da.ones(len(x), chunks=(x.chunks[0],), dtype=bool)]
+    assert np.array_equal(cdask.sort(rows, axis=0).compute(), np.sort(items, 0))
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=["even", "holes", "one", "many"])
