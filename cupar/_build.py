@@ -2,8 +2,8 @@
 
 CCCL's kernels, compiled with functions that are named but not given, are LTO-IR that waits for the linker:
 the template. It depends on types and options alone, if the functions' names are always the same. nvJitLink
-joins it with the LTO-IR of the operators, so a new operator on known types costs a link (0.4 s) and not a
-run of NVRTC on CUB's headers (2 s).
+joins it with the LTO-IR of the operators, so a new operator on known types costs a link and not a run of
+NVRTC.
 """
 
 from __future__ import annotations

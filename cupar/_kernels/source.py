@@ -24,14 +24,10 @@ from .image import PROPERTIES
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Of the functors above, and of half precision: CUB's headers have it in any case.
-_HEADERS = (
-    "cuda/std/__functional/identity.h",
-    "cuda/std/__functional/operations.h",
-    "cuda/__functional/maximum.h",
-    "cuda/__functional/minimum.h",
-    "cuda_fp16.h",
-)
+# Of the functors below, and of half precision: CUB's headers have it in any case.
+_HEADERS = ("cuda/std/__functional/operations.h", "cuda_fp16.h")
+
+_OWN = frozenset((OpKind.IDENTITY, OpKind.MINIMUM, OpKind.MAXIMUM))  # functors for all types
 
 
 def source(family: Family, spec: Specialisation) -> str:
@@ -120,12 +116,12 @@ struct {struct} {{{state}
 
 
 def _functor(kind: OpKind, of_integers: bool) -> str:
-    """Return the function object that a kind is in CCCL, or cupar's where C++ leaves it undefined."""
+    """Return the function object that a kind is in CCCL, or cupar's (`common/types.cuh`)."""
     name = kind.name.lower()
-    if of_integers and kind in (OpKind.DIVIDES, OpKind.MODULUS):
+    is_division = kind in (OpKind.DIVIDES, OpKind.MODULUS)
+    if kind in _OWN or (is_division and of_integers):
         return f"cupar::{name}"
-    home = "cuda" if kind in (OpKind.MINIMUM, OpKind.MAXIMUM) else "cuda::std"
-    return f"{home}::{name}{'' if kind is OpKind.IDENTITY else '<>'}"
+    return f"cuda::std::{name}<>"
 
 
 @functools.cache

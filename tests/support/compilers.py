@@ -90,11 +90,11 @@ def once(folder, patch):
 
 
 class _AllHeaders(precompiled._Headers):
-    """All headers that are not cupar's own, precompiled at once for all families, and kept for each card.
+    """All headers that are not cupar's own, precompiled at once for families with CUB's, for each card.
 
-    With them a family's template takes half the time. It has unused constants beside its own, which the
+    With them such a family's template takes half the time. It has unused constants beside its own, which the
     linker leaves out: the cubins are the same to the byte. But compiling and linking these takes 0.2 s, so a
-    family that is compiled often has its headers precompiled by themselves.
+    family that is compiled often, or whose headers are read in 0.2 s, has them precompiled by themselves.
     """
 
     most_files = 12  # of 120 MB each, which have no name in a folder
@@ -108,7 +108,7 @@ class _AllHeaders(precompiled._Headers):
     def compile(self, text, cc):
         family = cc, text.partition(END_OF_HEADERS)[0]
         self._by_family[family] += 1
-        if self._by_family[family] > self.often:
+        if self._by_family[family] > self.often or not _has_cub(text):
             return super().compile(text, cc)
         key = cc, _outside()
         self._asked[key] += 1
@@ -125,10 +125,16 @@ class _AllHeaders(precompiled._Headers):
         file = self._files.get(key)
         if file is None:
             return self._keep(key, text)
+        self._files[key] = self._files.pop(key)  # the last ones used are kept
         return nvrtc.compile_kernels(text, key[0], f"-use-pch=/proc/self/fd/{file}")
 
 
 _USUAL_CC = 90  # of tests that need none in particular
+
+
+def _has_cub(text):
+    """Whether the C++ of kernels includes headers of CUB's."""
+    return any(b"#include <cub/" in code for _, code in nvrtc.own_headers(text))
 
 
 @functools.cache

@@ -46,7 +46,7 @@ struct column_reduce_kernels {
   static __device__ __forceinline__ void reduce(In in, const column_shape& shape, int log_width, int stacked,
                                                 i64 first_group, i64 part, i64 strip_rows, const op_t& op,
                                                 Leave leave) {
-    using item_t = typename cuda::std::iterator_traits<In>::value_type;
+    using item_t = cupar::item_t<In>;
     const lanes lane(log_width);
     const int warp      = threadIdx.x / 32;
     const int in_stack  = warp % stacked;

@@ -5,12 +5,28 @@
 // NVR-2016-002.
 #pragma once
 
-#include <cub/detail/strong_load.cuh>
-#include <cub/detail/strong_store.cuh>
-
 #include "common/warp.cuh"
 
 namespace cupar {
+// States of tiles as they are read and written: CUB's `load_relaxed` and `store_relaxed`, without its
+// headers.
+__device__ __forceinline__ u64 load_relaxed(const u64* from) {
+  u64 word;
+  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ __forceinline__ ulonglong2 load_relaxed(const ulonglong2* from) {
+  ulonglong2 both;
+  asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];" : "=l"(both.x), "=l"(both.y) : "l"(from) : "memory");
+  return both;
+}
+__device__ __forceinline__ void store_relaxed(u64* to, u64 word) {
+  asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(ulonglong2* to, ulonglong2 both) {
+  asm volatile("st.relaxed.gpu.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(both.x), "l"(both.y) : "memory");
+}
+
 // States of tiles: one count or two of each, in words whose two highest bits say what the others are. They
 // are zero at first. A word is read and written as a whole, two are not: of a tile whose words do not say the
 // same, nothing is known yet.
@@ -27,10 +43,10 @@ struct tile_states {
 
   __device__ __forceinline__ void publish(i64 tile, u64 kind, const sums& of) const {
     if constexpr (counts == 1) {
-      cub::detail::store_relaxed(words + tile, kind | of.count[0]);
+      store_relaxed(words + tile, kind | of.count[0]);
     } else {
       const ulonglong2 both{kind | of.count[0], kind | of.count[1]};
-      cub::detail::store_relaxed(reinterpret_cast<ulonglong2*>(words) + tile, both);
+      store_relaxed(reinterpret_cast<ulonglong2*>(words) + tile, both);
     }
   }
 
@@ -76,12 +92,12 @@ struct tile_states {
   // Before the first tile there is nothing.
   __device__ __forceinline__ sums load(i64 tile) const {
     if constexpr (counts == 1) {
-      return {tile < 0 ? up_to_tile : cub::detail::load_relaxed(words + tile)};
+      return {tile < 0 ? up_to_tile : load_relaxed(words + tile)};
     } else {
       if (tile < 0) {
         return {up_to_tile, up_to_tile};
       }
-      const ulonglong2 both = cub::detail::load_relaxed(reinterpret_cast<const ulonglong2*>(words) + tile);
+      const ulonglong2 both = load_relaxed(reinterpret_cast<const ulonglong2*>(words) + tile);
       return {both.x, both.y};
     }
   }

@@ -6,9 +6,6 @@
 namespace cupar {
 constexpr int widest = 16;  // bytes
 
-template <class It>
-using item_t = typename cuda::std::iterator_traits<It>::value_type;
-
 // Bytes of an item in arrays; 0 if they are not loaded as vectors.
 template <class It>
 constexpr int array_bytes = arrays_of<It>::widest > 0 ? arrays_of<It>::item_bytes : 0;

@@ -59,7 +59,7 @@ __device__ __forceinline__ u32 sum_of_lanes(u32 own) {
 #endif
 }
 
-// The sum of the lanes up to each. CUB's `WarpScan` needs 8 instructions fewer, and its headers 0.11 s.
+// The sum of the lanes up to each. CUB's `WarpScan` needs 8 instructions fewer, and its headers 0.7 s.
 template <class T>
 __device__ __forceinline__ T sum_up_to_lane(T own) {
   const int lane = threadIdx.x % 32;

@@ -22,9 +22,6 @@
 // by histogram.py, has_ranges, threads, loads, resident, is_spread.
 #pragma once
 
-#include <cuda/std/__algorithm/min.h>
-#include <cuda/std/__bit/bit_cast.h>
-
 #include "common/kernel.cuh"
 #include "common/warp.cuh"
 
@@ -95,7 +92,7 @@ struct histogram_kernels {
       const double distance = __fma_rn(x, levels.unit, levels.shift);  // (x - lower) * unit, rounded once
       // To add 2^52 rounds down to an integer, which the low word is then; that is quicker than a conversion.
       const unsigned bin = __double2loint(__dadd_rz(__dmul_rn(distance, levels.reciprocal), 0x1p52));
-      return x >= levels.lower && x < levels.upper ? cuda::std::min(bin, levels.bins) : levels.bins;
+      return x >= levels.lower && x < levels.upper ? least(bin, levels.bins) : levels.bins;
     }
   };
 
@@ -136,7 +133,7 @@ struct histogram_kernels {
   // Both find how many levels are at or below a sample: of NaN, none is, and NaN as the last level is above
   // all samples. The bin is that of the last of them.
   static __device__ __forceinline__ unsigned bin_behind(unsigned count, unsigned bins) {
-    return count == 0 ? bins : cuda::std::min(count - 1, bins);
+    return count == 0 ? bins : least(count - 1, bins);
   }
 
   // Parts of equal width between the first and the last level that are finite. Of two numbers, the larger is
@@ -167,7 +164,7 @@ struct histogram_kernels {
       return is_integer && x < first ? 0 : static_cast<float>(apart);
     }
     __device__ __forceinline__ unsigned operator()(level_t x) const {
-      return cuda::std::min(__float2uint_rd(distance(x) * scale), last);  // of NaN, 0
+      return least(__float2uint_rd(distance(x) * scale), last);  // of NaN, 0
     }
   };
 
@@ -345,7 +342,7 @@ struct histogram_kernels {
       // What is before the first 16-byte boundary and after the last is left over: at most two samples less
       // than two vectors have, so it is for the first block.
       const u64 misaligned  = reinterpret_cast<u64>(samples) / sizeof(sample_t) % vector_items;
-      const u64 head        = cuda::std::min((vector_items - misaligned) % vector_items, num_samples);
+      const u64 head        = least((vector_items - misaligned) % vector_items, num_samples);
       const u64 num_vectors = (num_samples - head) / vector_items;
       const u64 left_over   = num_samples - num_vectors * vector_items;
       if (blockIdx.x == 0 && threadIdx.x < left_over) {
@@ -353,7 +350,7 @@ struct histogram_kernels {
       }
       const auto* vectors = reinterpret_cast<const uint4*>(samples + head);
       auto use_all        = [=](uint4 loaded) {
-        const auto vector = cuda::std::bit_cast<vector_t>(loaded);
+        const auto vector = __builtin_bit_cast(vector_t, loaded);
 #pragma unroll
         for (int k = 0; k < vector_items; ++k) {
           use(vector.items[k]);

@@ -54,7 +54,7 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
   static constexpr int team_threads  = 128;  // of blocks that have a segment each, or whose warps have one
   static constexpr int warp_items = sizeof(bits) > 4 ? 16 : 32, few_items = 4;  // of a lane
   static constexpr int together     = widest / sizeof(bits);                    // items of a vector
-  static constexpr int few_together = cuda::std::min<int>(few_items, together);
+  static constexpr int few_together = least(few_items, together);
   static constexpr int few_loads    = 2,
                        many_loads   = 4;  // vectors of a thread at once: with candidates, without
   static constexpr int capacity     = 16384 / sizeof(bits);  // candidates in shared memory

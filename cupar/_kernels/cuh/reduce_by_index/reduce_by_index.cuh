@@ -20,10 +20,6 @@
 // a thread loads at once).
 #pragma once
 
-#include <cuda/__functional/maximum.h>
-#include <cuda/__functional/minimum.h>
-#include <cuda/std/limits>
-
 #include "common/combining.cuh"
 #include "common/kernel.cuh"
 #include "common/vectors.cuh"
@@ -40,8 +36,8 @@ struct identity_of {
   static constexpr bool is_sum     = is_one_of<cuda::std::plus<>>;
   static constexpr bool is_product = is_one_of<cuda::std::multiplies<>>;
   static constexpr bool is_bits = is_one_of<cuda::std::bit_and<>, cuda::std::bit_or<>, cuda::std::bit_xor<>>;
-  static constexpr bool is_minimum = is_one_of<cuda::minimum<>>;
-  static constexpr bool is_maximum = is_one_of<cuda::maximum<>>;
+  static constexpr bool is_minimum = is_one_of<minimum>;
+  static constexpr bool is_maximum = is_one_of<maximum>;
   static constexpr bool is_integer = cuda::std::is_integral_v<V> && !cuda::std::is_same_v<V, bool>;
 
   static constexpr bool is_float = cuda::std::is_floating_point_v<V> || (!is_integer && sizeof(V) == 2);
@@ -51,6 +47,7 @@ struct identity_of {
                                               : is_float && (is_sum || is_product);
 
   static __device__ __forceinline__ constexpr V value() {
+    constexpr V most = static_cast<V>(~u64{0} >> (64 - 8 * sizeof(V) + cuda::std::is_signed_v<V>));
     if constexpr (is_sum) {
       return is_integer ? V(0) : V(-0.0f);
     } else if constexpr (is_product) {
@@ -58,9 +55,9 @@ struct identity_of {
     } else if constexpr (is_one_of<cuda::std::bit_and<>>) {
       return static_cast<V>(~V(0));
     } else if constexpr (is_minimum) {
-      return cuda::std::numeric_limits<V>::max();
+      return most;
     } else if constexpr (is_maximum) {
-      return cuda::std::numeric_limits<V>::lowest();
+      return static_cast<V>(~most);
     } else {
       return V(0);
     }

@@ -68,7 +68,7 @@ struct run_states {
       store_whole(states + tile, both);
     } else {
       states[tile].value[kind == up_to_tile].publish(of.value);
-      cub::detail::store_relaxed(&states[tile].word, kind | of.count);
+      store_relaxed(&states[tile].word, kind | of.count);
     }
   }
 
@@ -137,7 +137,7 @@ struct run_states {
       runs_t found;
       found.count = up_to_tile;
       if (tile >= 0) {
-        found.count = cub::detail::load_relaxed(&states[tile].word);
+        found.count = load_relaxed(&states[tile].word);
         if (kind(found) != 0) {
           const auto copy = states[tile].value[kind(found) == up_to_tile].read();
           copy.arrive();

@@ -35,7 +35,8 @@ struct scan_fast_kernels : scan_quick_kernels<Traits> {
   using init_t    = typename base::init_t;
   using initial_t = typename base::initial_t;
   using states    = typename base::states;
-  using selector = cub::detail::scan::policy_selector_from_types<const d_in_v*, d_out_v*, accum_t, u64, op_t>;
+  using selector =
+      cub::detail::scan::policy_selector_from_types<const d_in_v*, d_out_v*, accum_t, u64, known_op<op_t>>;
   static constexpr auto policy = base::policy;
 
   static constexpr cub::ScanPolicy ahead_policy = selector{}(cuda::compute_capability{target});

@@ -8,6 +8,8 @@
 // none).
 #pragma once
 
+#include <cuda/__functional/maximum.h>
+#include <cuda/__functional/minimum.h>
 #include <cub/agent/agent_scan.cuh>
 #include <cub/device/dispatch/tuning/tuning_scan.cuh>
 
@@ -15,6 +17,12 @@
 #include "common/kernel.cuh"
 
 namespace cupar {
+// An operator as CUB's selector knows it.
+template <class Op>
+using known_op = cuda::std::conditional_t<
+    cuda::std::is_same_v<Op, minimum>, cuda::minimum<>,
+    cuda::std::conditional_t<cuda::std::is_same_v<Op, maximum>, cuda::maximum<>, Op>>;
+
 template <class Traits>
 struct scan_quick_kernels {
   using d_in_t                            = typename Traits::d_in_t;
@@ -30,8 +38,9 @@ struct scan_quick_kernels {
   using init_t                   = init_parameter<accum_t, init_is_value, init_is_on_device>;
 
   // CUB's own policy of looking back: its selector has another one, for arrays alone.
-  using input    = cub::CacheModifiedInputIterator<cub::LOAD_DEFAULT, d_in_v, u64>;
-  using selector = cub::detail::scan::policy_selector_from_types<input, d_out_t, accum_t, u64, op_t>;
+  using input = cub::CacheModifiedInputIterator<cub::LOAD_DEFAULT, d_in_v, u64>;
+  using selector =
+      cub::detail::scan::policy_selector_from_types<input, d_out_t, accum_t, u64, known_op<op_t>>;
 
   static constexpr cub::ScanLookbackPolicy policy = selector{}(cuda::compute_capability{target}).lookback;
   static constexpr int clear_threads              = 128;

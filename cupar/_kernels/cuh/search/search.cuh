@@ -17,9 +17,6 @@
 // top_bytes.
 #pragma once
 
-#include <cuda/std/__algorithm/max.h>
-#include <cuda/std/__algorithm/min.h>
-
 #include "common/kernel.cuh"
 #include "common/vectors.cuh"
 #include "common/warp.cuh"
@@ -45,7 +42,7 @@ struct group {
   static constexpr int words = count * sizeof(T) / sizeof(word_t);
 
   static __device__ __forceinline__ bool is_aligned(const T* items) {
-    return reinterpret_cast<cuda::std::uintptr_t>(items) % sizeof(word_t) == 0;
+    return reinterpret_cast<u64>(items) % sizeof(word_t) == 0;
   }
   // Items that are read once need not stay in caches. No read-only loads (`__ldg`): the kernel before writes
   // the tree, and may still run when this one begins. So the compiler is told what address this is.
@@ -118,7 +115,8 @@ struct search_kernels {
 
   static constexpr int each_threads = 128;
   static constexpr int tile_size    = tile_threads * tile_values;
-  static constexpr int staged_size  = cuda::std::max(1, staged_bytes / static_cast<int>(sizeof(item_t)));
+  static constexpr int staged_fit   = staged_bytes / static_cast<int>(sizeof(item_t));
+  static constexpr int staged_size  = staged_fit > 0 ? staged_fit : 1;
   static constexpr int top_size     = top_bytes / static_cast<int>(sizeof(item_t));
 
   // --- Searches
@@ -215,11 +213,11 @@ struct search_kernels {
     item_t* to = reinterpret_cast<item_t*>(storage);
     int copied = 0;
     if constexpr (16 % sizeof(item_t) == 0) {
-      const auto address    = reinterpret_cast<cuda::std::uintptr_t>(from);
+      const auto address    = reinterpret_cast<u64>(from);
       constexpr int in_word = 16 / sizeof(item_t);
       if (address % sizeof(item_t) == 0) {  // structs and complex numbers need not be
         to              = reinterpret_cast<item_t*>(storage + address % 16);
-        const int head  = cuda::std::min<int>(size, (16 - address % 16) % 16 / sizeof(item_t));
+        const int head  = least(size, static_cast<int>((16 - address % 16) % 16 / sizeof(item_t)));
         const int words = (size - head) / in_word;
         if (threadIdx.x < head) {
           to[threadIdx.x] = from[threadIdx.x];
@@ -245,7 +243,7 @@ struct search_kernels {
     alignas(16) __shared__ unsigned char storage[staged_size * sizeof(item_t) + 16];
 
     const u64 base          = u64{blockIdx.x} * tile_size;
-    const int size          = cuda::std::min<u64>(num_values - base, tile_size);
+    const int size          = static_cast<int>(least(num_values - base, u64{tile_size}));
     const bool is_full      = size == tile_size;
     const Values ours       = values + base;
     const Places our_places = out + base;
@@ -300,7 +298,7 @@ struct search_kernels {
       if (passed > 0) {
         __syncthreads();  // the piece before is done with
       }
-      const unsigned in_piece = cuda::std::min<unsigned>(range - passed, staged_size);
+      const unsigned in_piece = least(static_cast<unsigned>(range - passed), unsigned{staged_size});
       const item_t* items     = stage(data + first + passed, in_piece, storage);
       __syncthreads();
       if (passed == 0) {
@@ -356,7 +354,7 @@ struct search_kernels {
       join_stream();
       const u64 tile = u64{blockIdx.x} * each_threads + threadIdx.x;
       if (tile <= tiles) {
-        const item_t value = values[cuda::std::min(tile * tile_size, num_values - 1)];
+        const item_t value = values[least(tile * tile_size, num_values - 1)];
         bounds[tile]       = search_in_quarters(data, num_items, value, comp);
       }
     }
@@ -377,7 +375,7 @@ struct search_kernels {
   // data.
   static constexpr bool is_alignable = alignof(item_t) == sizeof(item_t);
   static __device__ __forceinline__ int items_missing(d_data_t data) {
-    return is_alignable ? reinterpret_cast<cuda::std::uintptr_t>(data) / sizeof(item_t) % fanout : 0;
+    return is_alignable ? reinterpret_cast<u64>(data) / sizeof(item_t) % fanout : 0;
   }
 
   // A level of the tree, in whole nodes: the last is filled with what the level ends with. In storage there
@@ -449,12 +447,12 @@ struct search_kernels {
         return;
       }
       const bool is_last  = at == size - 1;
-      const item_t sample = data[cuda::std::min((at + 1) * fanout - missing, num_items) - 1];
+      const item_t sample = data[least((at + 1) * fanout - missing, num_items) - 1];
       if (at == 0 || is_last) {
         item_t* node = tree + (at == 0 ? 0 : fanout);
         for (int i = 0; i < fanout; ++i) {
-          node[i] =
-              data[cuda::std::min(cuda::std::max<u64>(at * fanout + i, missing) - missing, num_items - 1)];
+          node[i] = data[least(max(static_cast<u64>(at * fanout + i), static_cast<u64>(missing)) - missing,
+                               num_items - 1)];
         }
       }
       for (item_t* items = tree + 2 * fanout;; at /= fanout) {
@@ -509,20 +507,19 @@ struct search_kernels {
         const item_t wanted[1] = {at < num_values ? value_at(values, at) : top[0]};
         unsigned found[1]      = {0};
         search(top, top_level.size, wanted, found, comp);
-        unsigned node =
-            cuda::std::min(found[0], top_level.size - 1);  // what goes after all goes into the last
+        unsigned node = least(found[0], top_level.size - 1);  // what goes after all goes into the last
         for (int k = height - 1; k > 0; --k) {
           const auto [items, size] = levels[k - 1];
           const unsigned count =
               count_in_node<group<item_t, part>, false>(wanted[0], items + u64{node} * fanout, comp);
-          node = cuda::std::min(node * fanout + count, size - 1);
+          node = least(node * fanout + count, size - 1);
         }
         const item_t* items  = data - missing + u64{node} * fanout;
         items                = node == 0 ? tree : node == levels[0].size - 1 ? tree + fanout : items;
         const unsigned count = count_in_node<data_part, true>(wanted[0], items, comp);
         if (at < num_values) {
-          const u64 place = cuda::std::max<u64>(u64{node} * fanout + count, missing) - missing;
-          write_place(out, at, cuda::std::min(place, num_items));
+          const u64 place = max(u64{node} * fanout + count, static_cast<u64>(missing)) - missing;
+          write_place(out, at, least(place, num_items));
         }
       }
     }

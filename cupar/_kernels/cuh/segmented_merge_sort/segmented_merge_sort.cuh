@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cuda/std/__algorithm/clamp.h>
-#include <cuda/std/__bit/countl.h>
 
 #include "common/kernel.cuh"
 #include "common/lists.cuh"
@@ -84,7 +83,7 @@ struct segmented_merge_sort_kernels {
   }
 
   // Lists are those of teams of 1 thread, 2, 4, and so on up to a block; the last is of long segments.
-  static constexpr int team_sizes = 32 - cuda::std::countl_zero(static_cast<u32>(merge_threads));
+  static constexpr int team_sizes = 1 + log2_of(merge_threads);
   static_assert(team_sizes < most_lists);
 
   struct cupar_segmented_merge_sort_init : zero<u32> {};

@@ -19,8 +19,6 @@
 // combine neighbours, row by row of vectors, and nothing is staged).
 #pragma once
 
-#include <cuda/std/__bit/countr.h>
-
 #include "common/combining.cuh"
 #include "common/kernel.cuh"
 #include "common/offsets.cuh"
@@ -472,8 +470,7 @@ struct segmented_reduce_kernels {
   // The chunks of a long segment: all but the last have the same number of items.
   struct chunks_of {
     int log_items;
-    __device__ __forceinline__ explicit chunks_of(i64 length)
-        : log_items(cuda::std::countr_zero(u64{chunk_items})) {
+    __device__ __forceinline__ explicit chunks_of(i64 length) : log_items(log2_of(chunk_items)) {
       while (length >> log_items >= most_chunks) {
         ++log_items;
       }

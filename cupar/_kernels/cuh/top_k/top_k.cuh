@@ -108,7 +108,7 @@ struct top_k_kernels
   static constexpr int few_items     = 4;                // of a lane that has few
   static constexpr int together =
       cuda::std::min<int>(block_items, widest / sizeof(bits));  // items of a vector
-  static constexpr int few_together = cuda::std::min<int>(few_items, together);
+  static constexpr int few_together = least(few_items, together);
   static constexpr u32 no_entry     = ~0u;
 
   struct top_arrays {
