@@ -11,9 +11,10 @@ from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._functions.counting import Histogram, edges_of, histogram_of
+from .._functions.rows import check_kind, ordered
 from .._functions.selection import Runs
 from .._functions.sorting import TopK
-from .._functions.values import accumulated, cast, casting, dtype_of, initial
+from .._functions.values import accumulated, cast, casting, dtype_of, initial, integer
 from ..iterators import CountingIterator
 from ..operators import Op, OpKind
 from ..sort import SortOrder
@@ -262,14 +263,16 @@ def _places(name: str, work: Work, size: int, found: Group) -> Any:
 def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK:
     """Return the k greatest items of an array in shards, sorted, and where they are, on every rank.
 
-    The result is a named tuple of values, and of their places in the whole array.
+    The result is a named tuple of values, and of their places in the whole array. NaN is the greatest.
 
     >>> arrays.top_k(np.array([3, 9, 1, 7]), 2).indices
     array([1, 3])
     """
+    check_kind("top_k", x, "biuf")
+    k = integer("k", k)
     values, where = work.empty((k,), x.dtype), work.empty((k,), INT64)
     places = _places("top_k", work, x.size, group)
-    arrays = x.items, values.items, places, where.items
+    arrays = work.kept(ordered(x.items, None), x.size), values.items, places, where.items
     ran(work, topk.top_k(*arrays, _largest_of(largest), group=group), *arrays, x.size, k)
     return TopK(values.own, where.own)
 
