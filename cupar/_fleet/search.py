@@ -9,7 +9,7 @@ from .._ir.specialisation import Specialisation
 from ..operators import Op, OpKind
 from ..search import lower_bound as local_lower_bound
 from ..search import upper_bound as local_upper_bound
-from .sharded import Sharded, items_of, made
+from .sharded import Sharded, checksums, items_of, made
 
 
 class BinarySearch(Sharded):
@@ -32,7 +32,8 @@ class BinarySearch(Sharded):
         self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
     ) -> None:
         if self._agrees():
-            self.group.sizes(num_items, **self._alike(d_data, num_items, d_values, num_values, d_out))
+            alike = self._alike(d_data, num_items, d_values, num_values, d_out)
+            self.group.sizes(num_items, **alike, **checksums(work, num_values, d_values=d_values))
         work.run(self._local, d_data, num_items, d_values, num_values, d_out)
         # What goes before a value in the whole is what does so in each shard.
         self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))

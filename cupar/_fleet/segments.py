@@ -27,7 +27,7 @@ from ..segmented_scan import exclusive_segmented_scan as local_exclusive
 from ..segmented_scan import inclusive_segmented_scan as local_inclusive
 from .carry import Carry
 from .comm import raw, viewed
-from .sharded import Sharded, accumulator_of, begin, filled, items_of, made
+from .sharded import Sharded, accumulator_of, begin, checksums, filled, items_of, made
 
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
 _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
@@ -114,7 +114,8 @@ class SegmentedReduce(_Segmented):
     ) -> None:
         carry, group = self._carry, self.group
         init = carry.begun(h_init, True)
-        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
+        alike = checksums(work, segments, start_offsets_in=start, end_offsets_in=end)
+        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init), **alike)
         if not segments:
             return
         base = sum(sizes[: group.rank])
@@ -276,7 +277,8 @@ class SegmentedScan(_Segmented):
     ) -> None:
         carry, group, offsets = self._carry, self.group, (start, end)
         first_value = carry.begun(h_init, self._has_init)
-        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init))
+        alike = checksums(work, segments, start_offsets_in=start, end_offsets_in=end)
+        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init), **alike)
         base = sum(sizes[: group.rank])
         last = base + num_items
         crossing = work.empty((3,), INT64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -22,7 +23,7 @@ from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from ..host import View
-from .comm import ThroughHost, waited
+from .comm import ThroughHost, raw, waited
 from .group import Group, group
 from .replay import Replays
 
@@ -282,6 +283,17 @@ def first_items(work: Work, name: str, array: Any, number: int) -> Any:
     if len(found) < number:
         raise ValueError(f"{name}: needs at least {number} items, got an array of {len(found)}")
     return found[:number]
+
+
+def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:
+    """Return what ranks compare of arrays that all of them give: checksums of numbers on the host."""
+    found: dict[str, str] = {}
+    for name, each in arrays.items():
+        items = items_of(work, name, each)
+        # Not of structs: bytes between their fields may differ.
+        if isinstance(items, np.ndarray) and items.dtype.names is None:
+            found[name] = f"{zlib.crc32(raw(items[:number])):08x}"
+    return found
 
 
 def begin(items: Any, place: int) -> Any:

@@ -163,6 +163,28 @@ def test_ranks_that_differ_in_what_they_give_a_call():
     failing_ranks.check_given_otherwise(found, later=False)
 
 
+def test_ranks_that_give_other_offsets_or_values():
+    """As those of their own shards, where ones of the whole are expected."""
+
+    def told(group):
+        x, out, last = np.arange(6), np.zeros(6, "i8"), group.rank // 2
+        starts, ends = np.array([0, 3]), np.array([3, 6 + last])
+        sums = distributed.segmented_reduce(x, out, starts, ends, ranks.plus, 0, group=group)
+        search = distributed.lower_bound(x, x, out, group=group)
+        calls = (
+            lambda: sums.run(x, out, 6, 2, starts, ends, 0),
+            lambda: sums.run(x, out, 6, 1, starts, ends, 0),
+            lambda: search.run(x, 6, x + last, 6, out),
+        )
+        return [failing_ranks.told(group, each) for each in calls]
+
+    found = on_all(distributed.threads(3, 60), told)
+    assert found[0] == found[1] == found[2]
+    assert found[0][0].startswith("ValueError: ranks differ in end_offsets_in: ranks 0, 1: ")
+    assert found[0][1] == "nothing"
+    assert found[0][2].startswith("ValueError: ranks differ in d_values: ranks 0, 1: ")
+
+
 def test_ranks_compare_their_calls_on_devices_when_they_agree():
     """Which are noted here without a device: what differs is told once, the first of it; or none is known."""
 

@@ -38,6 +38,26 @@ def test_ranks_compare_what_they_gave_to_calls_when_they_agree():
         failing_ranks.check_given_otherwise([*told], later=True)
 
 
+def test_prefixes_of_scans_in_place_and_nan():
+    """What is in the same memory, and calls that repeat; and a NaN of any sign is the greatest item."""
+
+    def of_rank(group):
+        x, found = cp.arange(1, 6), []
+        scan = distributed.exclusive_scan(x, x[:], ranks.plus, 0, carry="returned", group=group)
+        for _ in range(3):
+            x[:] = cp.arange(1, 6)
+            found.append(int(scan.run(x, x[:], 5, 0).value[0]))
+        assert found == [15 * group.rank] * 3 and x.tolist() == [0, 1, 3, 6, 10]
+        with pytest.raises(TypeError, match="h_init: 1.5 is not converted to int64 silently"):
+            scan.run(x, x[:], 5, 1.5)
+        numbers = cp.array([1.0, -np.nan, np.inf, np.nan])
+        top = arrays.top_k(numbers, 3)
+        assert top.indices.tolist() == [1, 3, 2]
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(of_rank, distributed.threads(3, 60)))
+
+
 def test_ranks_use_the_fast_kernels_at_once(monkeypatch):
     """They would change to them at different calls."""
     monkeypatch.delenv("CUPAR_TIER", raising=False)
