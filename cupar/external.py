@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from . import structs
-from ._external import signatures
-from ._external.cpp import CppFunction, function
+from ._ir.cpp_function import CppFunction, function
 from ._ir.signature import Signature, UnknownError, from_numba, parse
-from ._ir.types import Address, Array, Member, Record, Scalar, Tuple
+from ._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple
 
 __all__ = ["CppFunction", "cpp"]
 
@@ -79,7 +78,7 @@ _EXPECTED: Final = (
 )
 
 
-def _signature(given: Any) -> signatures.CppSignature:
+def _signature(given: Any) -> Signature:
     """Read the signature of a function in C++: text, one of numba's, or a result and a list of dtypes."""
     if isinstance(given, str):
         try:
@@ -98,9 +97,8 @@ def _signature(given: Any) -> signatures.CppSignature:
         result = None if str(returned) in ("none", "void") else returned
     else:
         raise TypeError(f"{_EXPECTED}; got {given!r}")
-    return signatures.CppSignature(
-        None if result is None else _parameter(result).dtype, tuple(map(_parameter, parameters))
-    )
+    returned = None if result is None else _value(_parameter(result).item.dtype)
+    return Signature(returned, tuple(map(_parameter, parameters)))
 
 
 def _unknown(part: Any) -> Exception:
@@ -112,7 +110,7 @@ def _unknown(part: Any) -> Exception:
     return ValueError(f"signature: {text!r} is no type that is known here{hint}")
 
 
-def _parameter(given: Any) -> signatures.CppParameter:
+def _parameter(given: Any) -> Address | Array | Scalar | Struct:
     kind: Any = given
     if isinstance(given, str):
         try:
@@ -126,12 +124,17 @@ def _parameter(given: Any) -> signatures.CppParameter:
         dtype = _dtype(kind.item.dtype)
         if dtype.names is not None:
             raise ValueError(f"signature: {given}: arrays and pointers are of numbers here")
-        return signatures.CppParameter(dtype, getattr(kind, "ndim", 0))
+        ndim = getattr(kind, "ndim", 0)
+        return Array(Item.of(dtype), ndim, "C") if ndim else Address(Item.of(dtype))
     if isinstance(kind, Scalar):
         kind = kind.item.dtype
     elif kind is None or isinstance(kind, (Array, Member, Record, Tuple)):
         raise _unknown(kind or given)
-    return signatures.CppParameter(_dtype(kind))
+    return _value(_dtype(kind))
+
+
+def _value(dtype: np.dtype[Any]) -> Scalar | Struct:
+    return (Scalar if dtype.names is None else Struct)(Item.of(dtype))
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import structs
 from .._base.generated import define
-from .._external.cpp import CppFunction
-from .._external.signatures import CppParameter
 from .._numba import OPTIONS
-from .numba_types import number_type, struct_maker
+from .numba_types import array_type, number_type, struct_maker
+
+if TYPE_CHECKING:
+    from .._ir.cpp_function import CppFunction
 
 _CALL = """
 def call({parameters}):
@@ -25,49 +26,41 @@ def caller(function: CppFunction) -> Any:
 
     signature, result = function.signature, types.void
     arguments: list[Any] = []
-    if signature.returns_in_parts:
-        arguments.append(types.Array(number_type(structs.layout(signature.result)), 1, "C"))
-    elif signature.result is not None:
-        result = number_type(signature.result)
     passed: list[str] = []
-    for i, parameter in enumerate(signature.parameters):
-        _pass(f"a{i}", parameter, arguments, passed)
+    if signature.returned is not None:
+        arguments.append(array_type(structs.layout(signature.returns), 1))
+        passed.append("out")
+    elif signature.returns is not None:
+        result = number_type(signature.returns)
+    for i, (dtype, ndim) in enumerate(signature.takes):
+        if ndim is None:
+            _pass(f"a{i}", dtype, arguments, passed)
+        else:
+            arguments.append(array_type(dtype, ndim) if ndim else types.CPointer(number_type(dtype)))
+            passed.append(f"a{i}")
     foreign: Any = cuda.declare_device(function.symbol, result(*arguments), abi="c")
     foreign.__name__ = function.name  # for numba's messages
-    if not signature.returns_in_parts and all(each.dtype.names is None for each in signature.parameters):
+    if signature.returned is None and all(dtype.names is None for dtype, _ in signature.takes):
         return foreign
     names: dict[str, Any] = {"foreign": foreign, "__name__": __name__, "cuda": cuda}
-    if signature.returns_in_parts:
+    call = f"foreign({', '.join(passed)})"
+    lines = [f"return {call}"]
+    if signature.returned is not None:
         names["out_type"] = arguments[0].dtype
-        lines = [
-            "out = cuda.local.array(1, out_type)",
-            f"foreign({', '.join(['out', *passed])})",
-            f"return {_read('out[0]', signature.result, names)}",
-        ]
-    else:
-        lines = [f"return foreign({', '.join(passed)})"]
+        found = _read("out[0]", signature.returns, names)
+        lines = ["out = cuda.local.array(1, out_type)", call, f"return {found}"]
     parameters = ", ".join(f"a{i}" for i in range(len(signature.parameters)))
-    call = define(f"call of {function.name}", "call", _CALL, names, parameters=parameters, lines=lines)
-    return cuda.jit(device=True, **OPTIONS)(call)
+    made = define(f"call of {function.name}", "call", _CALL, names, parameters=parameters, lines=lines)
+    return cuda.jit(device=True, **OPTIONS)(made)
 
 
-def _pass(name: str, parameter: CppParameter, arguments: list[Any], passed: list[str]) -> None:
-    """Add the types that a parameter has in C, and the expressions that are passed."""
-    from .._numba import types
-
-    dtype = parameter.dtype
-    if parameter.ndim is not None:
-        number = number_type(dtype)
-        arguments.append(
-            types.Array(number, parameter.ndim, "C") if parameter.ndim else types.CPointer(number)
-        )
-        passed.append(name)
-    elif dtype.names is None:
+def _pass(name: str, dtype: Any, arguments: list[Any], passed: list[str]) -> None:
+    """Add the types that a value has in C, and the expressions that are passed."""
+    if dtype.names is None:
         arguments.append(number_type(dtype))
         passed.append(name)
-    else:
-        for i in range(len(dtype.names)):
-            _pass(f"{name}[{i}]", CppParameter(dtype[i]), arguments, passed)
+    for i in range(len(dtype.names or ())):
+        _pass(f"{name}[{i}]", dtype[i], arguments, passed)
 
 
 def _read(place: str, dtype: Any, names: dict[str, Any]) -> str:

@@ -11,8 +11,16 @@ from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.words import split
 from .._external.linkable import Linkable
-from .._external.shim import FLAT, SHOWN, SOURCE, TELL
-from .._external.sources import ABSENT, ASKED_BY_MACRO, NOWHERE, WHY_NOT_ASKED
+from .._external.sources import (
+    ABSENT,
+    ASKED_BY_MACRO,
+    FLAT,
+    NOWHERE,
+    SHOWN,
+    SOURCE,
+    TELL,
+    WHY_NOT_ASKED,
+)
 from . import nvrtc
 
 

@@ -76,7 +76,7 @@ def compile_source(
     source: bytes, cc: int, headers: Sequence[tuple[str, bytes]], options: Sequence[str]
 ) -> bytes:
     """Compile C++ of the user's to LTO-IR, which includes these headers, by name, and CUDA's and CCCL's."""
-    from .._external.shim import SOURCE
+    from .._external.sources import SOURCE
 
     standard = any(each.lstrip("-").startswith("std=") for each in options)
     own = [each for each in toolchain.CPP_OPTIONS if not (standard and each.startswith("-std="))]

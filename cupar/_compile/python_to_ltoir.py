@@ -25,8 +25,8 @@ from .._base.device import text as target
 from .._base.errors import BuildError
 from .._base.generated import define
 from .._base.versions import package_folder
-from .._external.cpp import CppFunction
 from .._external.declared import External
+from .._external.kinds import is_cpp
 from .._fingerprint import extensions
 from .._fingerprint.frozen import (
     MISSING,
@@ -122,7 +122,7 @@ class Thaw:
             return self._real(value)
         if isinstance(value, External):
             return _numba.declare(value.symbol, value.signature, value.abi, value.waits_for_grid)
-        if isinstance(value, CppFunction):
+        if is_cpp(value):
             return caller(value)
         if isinstance(value, StructClass):
             return self._struct_maker(value.dtype)

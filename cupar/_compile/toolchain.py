@@ -205,9 +205,9 @@ OPERATORS = (
     *("_base.generated", "_numba", "structs"),
     *_in("_compile", "arithmetic bfloat16 cpp_calls inference numba_settings numba_types"),
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
-    *_in("_external", "cpp declared signatures"),
+    "_external.declared",
     *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
-    *_in("_ir", "captured_arrays kinds nodes operator specialisation types"),
+    *_in("_ir", "captured_arrays cpp_function kinds nodes operator signature specialisation types"),
 )
 ON_CPU = (
     *_in(

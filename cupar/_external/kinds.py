@@ -11,7 +11,7 @@ LINK: Final = "__numba_cuda_link__"
 def is_cpp(value: object) -> bool:
     """Whether a value is a function that `cupar.cpp` made."""
     cls = type(value)
-    return cls.__name__ == "CppFunction" and cls.__module__ == "cupar._external.cpp"
+    return cls.__name__ == "CppFunction" and cls.__module__ == "cupar._ir.cpp_function"
 
 
 def is_declared(value: object) -> bool:

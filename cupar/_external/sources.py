@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 # beside that file, and in the current folder if the file has no other.
 NOWHERE: Final = "/cupar-nowhere/"
 
+# Of the C++ that cupar writes around a function's source, as messages of the compiler are read by it.
+SOURCE: Final = f"{NOWHERE}source"  # the name of the source
+FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
+TELL: Final = "cupar_tell"  # macro: makes the compiler name the function's type in an error
+SHOWN: Final = "cupar: "  # begins comments with the function's name and signature
+
 _LIBRARIES: Final = ("cublas", "cufft", "curand", "cusolver", "cusparse")  # how their headers begin
 
 # In place of `__has_include` of a macro: neither a constant, nor an existing function.

@@ -16,8 +16,6 @@ from .names import compilers_name, type_name
 from .values import ATOMS, encode
 
 if TYPE_CHECKING:
-    from .._external.cpp import CppFunction
-    from .._external.declared import External
     from .._external.linkable import Linkable
 
 
@@ -57,8 +55,8 @@ class Fingerprint:
     refused: str = field(default="", compare=False)
     # A recursion in it, which numba compiles only sometimes; empty without one.
     recursion: str = field(default="", compare=False)
-    # The functions it calls that are not written in Python, without duplicates.
-    externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
+    # The functions it calls that are not written in Python, without duplicates: `External` and `CppFunction`.
+    externals: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python
 
     def without_guard(self) -> Fingerprint:

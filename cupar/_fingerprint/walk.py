@@ -38,8 +38,6 @@ from .refusals import TOO_MANY_CALLS, Unfingerprintable, refusal, refuse
 from .values import Pair, ValueEncoder, encode, encode_device_array, encode_int, frame, held
 
 if TYPE_CHECKING:
-    from .._external.cpp import CppFunction
-    from .._external.declared import External
     from .._external.files import FileGuard
     from .._external.linkable import Linkable
 
@@ -85,7 +83,7 @@ class _Walk:
         self._dispatchers: list[tuple[Any, dict[str, object]]] = []
         self._attributes: list[tuple[object, str, object]] = []
         self._captures: list[Capture] = []
-        self._externals: dict[External | CppFunction, None] = {}
+        self._externals: dict[Any, None] = {}
         self._links: dict[Linkable, None] = {}  # of functions in Python
         self._linked: list[FileGuard] = []
         self._refused = ""
@@ -166,13 +164,11 @@ class _Walk:
 
     def _external(self, value: Any, where: str) -> Pair:
         """Read an external function: its calling convention, and the code linked with it."""
-        frozen: External | CppFunction
+        frozen: Any = value
         if is_cpp(value):
-            function: CppFunction = value
-            frozen = function
-            types = [structs.type_part(each) for each in function.signature.dtypes()]
-            names = [structs.names(each) for each in function.signature.dtypes()]
-            called = encode((function.symbol, repr((types, names))))
+            types = [structs.type_part(each) for each in value.signature.dtypes()]
+            names = [structs.names(each) for each in value.signature.dtypes()]
+            called = encode((value.symbol, repr((types, names))))
         else:
             from .._external import declared
 

@@ -15,10 +15,10 @@ from .._device.arrays import Lend
 from ..operators import OpKind
 
 if TYPE_CHECKING:
-    from .._external.cpp import CppFunction
     from .._external.declared import External
     from .._external.linkable import Linkable
     from .._fingerprint import walk
+    from .cpp_function import CppFunction
 
 
 class ResultError(TypeError):

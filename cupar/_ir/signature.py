@@ -18,6 +18,45 @@ class Signature(NamedTuple):
     result: Type | None
     parameters: tuple[Type, ...]
 
+    def __str__(self) -> str:
+        result = "void" if self.result is None else text(self.result)
+        return f"{result}({', '.join(map(text, self.parameters))})"
+
+    @property
+    def takes(self) -> list[tuple[np.dtype[Any], int | None]]:
+        """The dtype of each parameter, and the dimensions of an array; 0: a pointer, None: a value."""
+        return [(_dtype(each), _ndim(each)) for each in self.parameters]
+
+    @property
+    def returns(self) -> np.dtype[Any] | None:
+        """The dtype of the result."""
+        return None if self.result is None else _dtype(self.result)
+
+    @property
+    def returned(self) -> Array | None:
+        """The array that a function in C++ writes its result to, its first argument; None: it returns it."""
+        dtype = self.returns
+        return None if dtype is None or not structs.has_parts(dtype) else Array(Item.of(dtype), 1, "C")
+
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Return the dtypes of the parameters, and of the result if there is one."""
+        return [*map(_dtype, self.parameters), *([] if self.returns is None else [self.returns])]
+
+
+def _dtype(kind: Type) -> np.dtype[Any]:
+    if isinstance(kind, Tuple):
+        raise TypeError(f"{kind} has several dtypes")
+    return kind.item.dtype
+
+
+def _ndim(kind: Type) -> int | None:
+    return kind.ndim if isinstance(kind, Array) else 0 if isinstance(kind, Address) else None
+
+
+def text(kind: Type) -> str:
+    """Return a type as `parse` reads it; of arrays, those that are C-contiguous."""
+    return f"{kind.item}[{':, ' * (kind.ndim - 1)}::1]" if isinstance(kind, Array) else str(kind)
+
 
 class UnknownError(ValueError):
     """A text that this parser does not know: numba may still know it."""

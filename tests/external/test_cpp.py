@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._external.cpp import functions_in
+from cupar._ir.cpp_function import functions_in
 
 ADD = "__device__ float add(float a, float b) { return a + b; }"
 TYPES = "float32(float32, float32)"

@@ -15,9 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from .. import structs
-from .lexer import included_head
-from .signatures import CppSignature
-from .sources import NOWHERE
+from .._external.lexer import included_head
+from .._external.sources import FLAT, NOWHERE, SHOWN, SOURCE
+from .signature import Signature
+from .types import Type, VaryingSlot, slots
 
 # As they are passed: bools as bytes, floats of 16 bits as their bits.
 _PASSED: Final = {**structs.CPP_NAMES, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
@@ -31,8 +32,6 @@ _HALVES: Final = {
         "__ushort_as_bfloat16",
     ),
 }
-FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
-SOURCE: Final = f"{NOWHERE}source"  # the name of a source in the compiler's messages
 
 
 # A function takes what the signature says and no other type, to which C++ would convert silently: `Number`,
@@ -85,11 +84,10 @@ template <class F> struct Told { static_assert(sizeof(F) == 0, "cupar: told"); }
 Told<decltype(&cupar_called)> told;
 #endif
 """
-TELL: Final = "cupar_tell"  # macro: makes the compiler name the function's type in an error
 
 
 def unit(
-    source: str, name: str, signature: CppSignature, symbol: str, is_probed: bool, standard: int = 17
+    source: str, name: str, signature: Signature, symbol: str, is_probed: bool, standard: int = 17
 ) -> str:
     """Return all the C++ that is compiled: the source, and the function `symbol` that calls `name` in it.
 
@@ -118,23 +116,23 @@ def unit(
     return "\n".join(pieces) + "\n"
 
 
-def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> str:
+def _shim(name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
     """Return the C function by which compiled Python calls the function, and the declarations it needs."""
     heads: list[str] = []
     steps: list[str] = []
     passed: list[str] = []
     types: list[str] = []  # arguments that convert to each parameter's type, and to no other
-    result = signature.result
-    if signature.returns_in_parts:
-        heads += _array("out", 1)
-    for i, parameter in enumerate(signature.parameters):
-        if parameter.ndim is None:
-            passed.append(_value(f"a{i}", parameter.dtype, heads, steps))
-            types.append(_wrapper(parameter.dtype))
-        else:
-            heads += _array(f"a{i}", parameter.ndim)
-            types.append(f"Pointer<{parameter.dtype.itemsize}, {_like(parameter.dtype)}>")
+    result = signature.returns
+    if signature.returned is not None:
+        heads += _pointer("out", signature.returned)
+    for i, (parameter, (dtype, ndim)) in enumerate(zip(signature.parameters, signature.takes, strict=True)):
+        if ndim is not None:
+            heads += _pointer(f"a{i}", parameter)
+            types.append(f"Pointer<{dtype.itemsize}, {_like(dtype)}>")
             passed.append(f"{types[-1]}{{a{i}}}")
+        else:
+            passed.append(_value(f"a{i}", dtype, heads, steps))
+            types.append(_wrapper(dtype))
     call = f"cupar_called({', '.join(passed)})"
     leaves = (part for dtype in signature.dtypes() for _, part in _parts(dtype))
     halves = sorted({structs.code_of(each) for each in leaves} & {*_HALVES})
@@ -144,7 +142,7 @@ def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> s
         steps += [f"{call};", "return nullptr;"]
     else:
         steps.append(f"auto result = {call};")
-        if signature.returns_in_parts:
+        if signature.returned is not None:
             is_right = f"sizeof(result) == {result.itemsize} && __is_class(decltype(result))"
             ending = ["memcpy(out, &result, sizeof(result));", "return nullptr;"]
         else:
@@ -164,9 +162,6 @@ def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> s
     )
 
 
-SHOWN: Final = "cupar: "  # begins comments that hold, for messages, the function's name and signature
-
-
 def _wrapper(dtype: np.dtype[Any]) -> str:
     return (
         f"Parts<{dtype.itemsize}, {dtype.alignment}>"
@@ -180,9 +175,9 @@ def _like(dtype: np.dtype[Any]) -> str:
     return "No" if structs.has_parts(dtype) else structs.CPP_NAMES[structs.code_of(dtype)]
 
 
-def _checks(signature: CppSignature, types: list[str], is_probed: bool) -> list[str]:
+def _checks(signature: Signature, types: list[str], is_probed: bool) -> list[str]:
     """Return what asserts that the function takes the signature's types; the messages are for cupar alone."""
-    values = [each.dtype for each in signature.parameters if each.ndim is None]
+    values = [dtype for dtype, ndim in signature.takes if ndim is None]
     numbers = [_like(dtype) for dtype in values if not structs.has_parts(dtype)]
     real = [each.replace("Number<", "").removesuffix(">") if "Number<" in each else each for each in types]
     is_called = f"is_called<{', '.join(real)}>"
@@ -218,12 +213,15 @@ def _passed(result: np.dtype[Any]) -> str:
     return "result" if half is None else f"{half[2]}(result)"
 
 
-def _array(name: str, ndim: int) -> list[str]:
-    """Return the parameters that a pointer, or an array as numba passes it, has in C."""
-    if ndim == 0:
-        return [f"void* {name}"]
-    extents = ["long long"] * 2 * ndim
-    return ["void*", "void*", "long long", "long long", f"void* {name}", *extents]
+def _pointer(name: str, kind: Type) -> list[str]:
+    """Return the parameters in C of a pointer, or of an array as numba passes it; the address has a name."""
+    return [
+        f"{_SLOTS[slot.code]} {name}" if slot == VaryingSlot("Q", "p") else _SLOTS[slot.code]
+        for slot in slots(kind)
+    ]
+
+
+_SLOTS: Final = {"Q": "void*", "q": "long long"}
 
 
 def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) -> str:

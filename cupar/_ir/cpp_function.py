@@ -10,12 +10,12 @@ from typing import Any, Final
 from .. import structs
 from .._base.data import dataclass
 from .._base.digests import sha256
+from .._external.files import FileGuard
+from .._external.lexer import Source
+from .._external.linkable import Linkable, linkable
+from .._external.sources import with_headers
 from . import shim
-from .files import FileGuard
-from .lexer import Source
-from .linkable import Linkable, linkable
-from .signatures import CppSignature
-from .sources import with_headers
+from .signature import Signature, text
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,19 @@ class CppFunction:
     ----------
     name : str
         As it is called in C++.
-    signature : CppSignature
+    signature : Signature
         Result and arguments; as a string, like ``float32(float32, int64)``.
     """
 
     name: str
     symbol: str  # of the function of C
-    signature: CppSignature
+    signature: Signature
     links: tuple[Linkable, ...]
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """The types of its arguments, as text."""
-        return tuple(map(str, self.signature.parameters))
+        return tuple(map(text, self.signature.parameters))
 
     def __call__(self, *arguments: Any) -> Any:
         """Raise TypeError: it is code for a GPU."""
@@ -60,14 +60,14 @@ def functions_in(source: str, standard: int = 17) -> dict[str, str]:
 
     That is, as far as a look at it tells.
     """
-    text = Source(source.encode("utf-8", "surrogateescape"), standard).code.decode("utf-8", "surrogateescape")
-    text = re.sub(r"\bextern\s+\{", " ", text)  # of "C", which is a literal
+    code = Source(source.encode("utf-8", "surrogateescape"), standard).code.decode("utf-8", "surrogateescape")
+    code = re.sub(r"\bextern\s+\{", " ", code)  # of "C", which is a literal
     found: dict[str, str] = {}
     depth, start = 0, 0
-    for at, character in enumerate(text):
+    for at, character in enumerate(code):
         if character == "{":
             if depth == 0:
-                _definition(text[start:at], found)
+                _definition(code[start:at], found)
             depth += 1
         elif character == "}":
             depth = max(depth - 1, 0)
@@ -97,17 +97,17 @@ def _name(found: dict[str, str], given: str | None, shown: str) -> str:
     return next(iter(found))
 
 
-def function(source: Any, types: CppSignature, name: str | None, include: Any, options: Any) -> CppFunction:
+def function(source: Any, types: Signature, name: str | None, include: Any, options: Any) -> CppFunction:
     """Return a device function in C++: what `cupar.cpp` does."""
-    text, folder, shown = _read(source)
+    code, folder, shown = _read(source)
     flags = _options(options)
     standard = _standard(flags)
-    defined = functions_in(text, standard)
+    defined = functions_in(code, standard)
     named = _name(defined, name, shown)
     head = defined.get(re.sub(r"\s*<.*", "", named, flags=re.DOTALL), "")
     if "__global__" in head:
         raise ValueError(f"name: {named} of {shown} is a __global__ kernel, expected a __device__ function")
-    encoded = text.encode("utf-8", "surrogateescape")
+    encoded = code.encode("utf-8", "surrogateescape")
     folders = _folders(include)
     try:
         body, headers = with_headers(encoded, folder, folders, FileGuard(), standard)
@@ -120,16 +120,16 @@ def function(source: Any, types: CppSignature, name: str | None, include: Any, o
         body.decode("utf-8", "surrogateescape"), named, types, symbol, _is_probed(head, types), standard
     )
     called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")
-    code = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
-    return CppFunction(named, symbol, types, (code,))
+    linked = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
+    return CppFunction(named, symbol, types, (linked,))
 
 
-def _is_probed(head: str, types: CppSignature) -> bool:
+def _is_probed(head: str, types: Signature) -> bool:
     """Whether a function may be called with other types, as a probe of the types it takes.
 
     A template is compiled for them, if its result depends on its body, and may refuse all but those.
     """
-    is_number = all(each.ndim is None and not structs.has_parts(each.dtype) for each in types.parameters)
+    is_number = all(ndim is None and not structs.has_parts(dtype) for dtype, ndim in types.takes)
     return not re.search(r"\bauto\b", head) and (is_number or not re.search(r"\btemplate\b", head))
 
 
