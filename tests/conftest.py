@@ -140,6 +140,14 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def only(empty_cache, monkeypatch):
+    """Return a function that has kernels built with nothing in them, but for those that it is given."""
+    from support import templates
+
+    return lambda *kernels: templates.empty_others(monkeypatch, kernels)
+
+
+@pytest.fixture
 def specified(monkeypatch):
     """Return a function that calls a factory for a specialisation, and builds nothing."""
 

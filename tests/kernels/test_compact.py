@@ -116,7 +116,7 @@ WORDS = cupar.ZipIterator("i4", cupar.CountingIterator(np.int64(0)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cc", [75, 80, 100])  # 12.0 is among `test_cards`, 9.0 everywhere
+@pytest.mark.parametrize("cc", [75, 100])  # 8.0 and 12.0 are among `test_cards`, 9.0 everywhere
 def test_selections_for_every_gpu(cc):
     assert cupar.select("f4", "f4", "i8", positive, cc=cc).build.cubin_size < 60_000
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, spills_or_calls
 from support.plans import Plan, planned
+from support.templates import compiled, properties
 
 import cupar
 from cupar import OpKind
-from cupar._kernels.image import properties_of
 from cupar._kernels.merge import MERGE, MergeProblem
 
 CC = 90
@@ -60,14 +60,15 @@ def first_field(a, b):
         ("i4", "i4", 90, 512 * 7),
         ("f8", "u1", 75, 512 * 6),
         (struct("f8", 2), "i4", 100, 512 * 3),
-        (struct("f8", 64), None, 90, 64),  # of 512 bytes: more than CUB's 64 threads of one item each
-        (struct("f8", 160), struct("u1", 3), 90, 32),
+        (struct("c16", 32), None, 90, 64),  # of 512 bytes: more than CUB's 64 threads of one item each
+        (struct("c16", 80), struct("u1", 3), 90, 32),
     ],
 )
 def test_a_tile_is_cubs_or_as_large_as_shared_memory_allows(keys, items, cc, tile):
-    built = merge(keys, items, first_field if isinstance(keys, np.dtype) else OpKind.LESS, cc)
-    facts = properties_of(built.cubin())
-    assert facts[1] == tile and facts[0] in (512, tile)
+    op = first_field if isinstance(keys, np.dtype) else OpKind.LESS
+    threads, items_of_tile = properties(MERGE)
+    truths = f"{items_of_tile} == {tile}", f"{threads} == 512 || {threads} == {tile}"
+    compiled(lambda: merge(keys, items, op, cc), cc, lambda _: truths)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from support.disassembly import kernels, spills_or_calls
 
 import cupar
 from cupar import Determinism, OpKind
+from cupar._ahead.batch import collected
 from cupar._kernels.reduce_by_index import REDUCE_BY_INDEX, ReduceByIndexProblem
 
 CC, SMS, MOST = 90, 132, 232_448
@@ -81,7 +82,11 @@ def test_atomic_operations_are_for_many_bins():
 ATOMIC, TABLES = "cupar_reduce_by_index_atomic", "cupar_reduce_by_index_threads"
 
 
-@pytest.mark.slow
+def built(dtype, op, determinism):
+    init = np.zeros(1, dtype)
+    return cupar.reduce_by_index(dtype, "i4", dtype, op, init, determinism=determinism, cc=CC)
+
+
 @pytest.mark.parametrize(
     ("dtype", "op", "determinism", "is_atomic"),
     [
@@ -92,9 +97,17 @@ ATOMIC, TABLES = "cupar_reduce_by_index_atomic", "cupar_reduce_by_index_threads"
         ("i2", OpKind.PLUS, Determinism.NOT_GUARANTEED, False),
     ],
 )
-def test_which_are_atomic(dtype, op, determinism, is_atomic, tmp_path):
-    init = np.zeros(1, dtype)
-    built = cupar.reduce_by_index(dtype, "i4", dtype, op, init, determinism=determinism, cc=CC)
-    found = kernels(built, tmp_path)
+def test_which_are_atomic(dtype, op, determinism, is_atomic):
+    (spec,) = collected(lambda: built(dtype, op, determinism), CC)
+    found = {each.kernel for shape in REDUCE_BY_INDEX.shapes(spec).values() for each in shape.launches}
     assert TABLES in found and (ATOMIC in found) == is_atomic
-    assert spills_or_calls(built, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "op", "is_atomic"), [("f4", OpKind.MAXIMUM, False), ("f4", OpKind.PLUS, True)]
+)
+def test_kernels_neither_spill_nor_call(dtype, op, is_atomic, tmp_path):
+    found = built(dtype, op, Determinism.NOT_GUARANTEED)
+    assert (ATOMIC in kernels(found, tmp_path)) == is_atomic
+    assert spills_or_calls(found, tmp_path) == []

@@ -175,16 +175,20 @@ BUILDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDS)
-def test_operators_are_linked_to_one_template(name, empty_cache, tmp_path):
-    build = BUILDS[name]
-    first = build(lambda a, b: a * 3 + b, same, cc=CC)
-    assert first.build.origin == "built"
-    found = spills_or_calls(first, tmp_path)
+def test_kernels_do_not_spill(name, tmp_path):
+    found = spills_or_calls(BUILDS[name](lambda a, b: a * 3 + b, same, cc=CC), tmp_path)
     # Encodings are quickest with so many items that some spill.
     assert all(each.startswith(("LDL", "STL")) for each in found) if name == "encode" else found == []
+
+
+@pytest.mark.slow
+def test_operators_are_linked_to_one_template(empty_cache):
+    build = BUILDS["reduce"]
+    first = build(lambda a, b: a * 3 + b, same, cc=CC)
+    assert first.build.origin == "built"
     other = build(lambda a, b: b - a, lambda a, b: a // 2 == b // 2, cc=CC)
     assert other.build.origin == "linked"
-    assert build(lambda a, b: b - a, None, cc=CC).build.origin in ("linked", "memory")
+    assert build(lambda a, b: b - a, None, cc=CC).build.origin == "linked"
     cupar.cache.clear(disk=False)
     assert build(lambda a, b: a * 3 + b, same, cc=CC).build.origin == "disk"
 
@@ -196,7 +200,7 @@ def test_templates_build(name, cc):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("values", ["u1", "f2", "f4", "i8", "c16", struct("i4", 5)])
+@pytest.mark.parametrize("values", ["f2", "i8", "c16", struct("i4", 5)])
 def test_states_are_read_as_a_whole(values, tmp_path):
     """What a state says is of one time: so no load of one is taken apart."""
     last = lambda a, b: b  # which structs have, too

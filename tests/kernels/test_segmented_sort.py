@@ -207,8 +207,9 @@ def test_wrong_rows_and_counts_are_named(specified):
 
 
 @pytest.mark.parametrize(("cc", "most"), [(80, 163), (88, 99)])
-def test_teams_fit_into_the_shared_memory_of_a_card(cc, most):
+def test_teams_fit_into_the_shared_memory_of_a_card(cc, most, only):
     """Words of 16 bytes; 8.8 has as little as 8.6 (CUB's arch_traits.h)."""
+    only()
     sort = cupar.segmented_sort("f8", "f8", "f8", "f8", "i8", "i8", UP, cc=cc)
     facts = stored_properties(sort)
     needed = facts["team_threads"] * facts["team_bytes"]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, spills_or_calls
 from support.plans import Plan, planned
+from support.templates import compiled, properties
 
 import cupar
 from cupar import OpKind
 from cupar._base.errors import BuildError
-from cupar._kernels.image import properties_of
 from cupar._kernels.merge import MergeProblem
 from cupar._kernels.sets import OPERATIONS, SETS
 
@@ -58,15 +58,16 @@ def built(operation, keys, items=None, cc=CC):
     [
         ("u1", None, 90),
         ("i4", "i8", 75),
-        (struct("f4", 3), struct("u1", 3), 100),
-        (struct("f8", 64), None, 90),  # of 512 bytes
-        (struct("f8", 32), "c16", 80),
+        (struct("f4", 3), struct("u1", 3), 90),
+        (struct("c16", 32), None, 90),  # of 512 bytes
+        (struct("f8", 32), "c16", 90),
     ],
 )
 def test_tiles_fit_into_shared_memory(keys, items, cc):
-    threads, tile, shared = properties_of(built("set_union", keys, items, cc).cubin())
-    assert threads % 32 == 0 and (tile + 1) % threads == 0
-    assert shared <= 64 << 10 if cc == 75 else shared <= 99 << 10
+    threads, tile, shared = properties(SETS)
+    yields = f"{threads} % 32 == 0", f"({tile} + 1) % {threads} == 0"
+    fits = f"{shared} <= {64 << 10 if cc == 75 else 99 << 10}"
+    compiled(lambda: built("set_union", keys, items, cc), cc, lambda _: (*yields, fits))
 
 
 def test_items_that_no_tile_holds_are_refused():
@@ -77,16 +78,15 @@ def test_items_that_no_tile_holds_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_kernels_neither_spill_nor_call(operation, tmp_path):
-    """Of iterators, nothing is copied in bulk."""
-    for items in (None, "i4"):
-        found = built(operation, "i4", items)
-        assert sorted(kernels(found, tmp_path)) == ["cupar_sets", "cupar_sets_cut"]
-        assert spills_or_calls(found, tmp_path) == []
-    assert "UBLKCP" in {each.split(".")[0] for each in instructions(found, tmp_path)}
+    found = built(operation, "i4", "i4")
+    assert sorted(kernels(found, tmp_path)) == ["cupar_sets", "cupar_sets_cut"]
+    assert spills_or_calls(found, tmp_path) == []
 
 
 @pytest.mark.slow
-def test_iterators_are_read_by_threads(tmp_path):
+def test_arrays_are_copied_in_bulk_and_iterators_read_by_threads(tmp_path):
     counting = cupar.CountingIterator(np.int32(0))
-    found = cupar.set_union(counting, None, counting, None, "i4", None, "i8", cc=CC)
-    assert "UBLKCP" not in {each.split(".")[0] for each in instructions(found, tmp_path)}
+    for keys, is_bulk in (("i4", True), (counting, False)):
+        found = cupar.set_union(keys, None, keys, None, "i4", None, "i8", cc=CC)
+        assert spills_or_calls(found, tmp_path) == []
+        assert ("UBLKCP" in {each.split(".")[0] for each in instructions(found, tmp_path)}) == is_bulk

@@ -44,13 +44,31 @@ def test_no_load_is_read_only():
     assert not re.search(r"__ldg\(|__restrict__|ld\.global\.nc", TEXT)
 
 
-# Builds begin with those of families.
-@pytest.mark.parametrize("file", [file for file in FILES if f"{Path(file).stem}_kernels" not in TEXT])
-def test_each_file_stands_by_itself(file):
+def chains():
+    """Return lists of files that no build begins with, as it does with those of families.
+
+    Each file of a list includes the one before: so before none there is anything that it does not include.
+    """
+    rest = [file for file in FILES if f"{Path(file).stem}_kernels" not in TEXT]
+    within = {file: {name for name, _ in headers.own(f'#include "{file}"')} - {file} for file in rest}
+    rest.sort(key=lambda file: len(within[file]))
+    while rest:
+        chain = [rest.pop()]
+        while before := [file for file in rest if file in within[chain[0]]]:
+            chain.insert(0, before[-1])
+            rest.remove(before[-1])
+        yield chain
+
+
+@pytest.mark.parametrize("files", [*chains()], ids=lambda files: files[-1])
+def test_each_file_stands_by_itself(files):
     """Its templates need traits alone, and no name or macro that is there before."""
-    nvrtc.compile_kernels(f'#include "{file}"\n', 90, "-fdevice-syntax-only")
-    macros = re.findall(r"^#\s*(?:el)?if(?:n?def)?\b(.*)", (FOLDER / file).read_text(), re.MULTILINE)
-    assert all(re.fullmatch(r" __CUDA_ARCH__( >= \d+)?", each) for each in macros)
+    nvrtc.compile_kernels("".join(f'#include "{file}"\n' for file in files), 90, "-fdevice-syntax-only")
+
+
+def test_macros_are_of_the_card_alone():
+    macros = re.findall(r"^#\s*(?:el)?if(?:n?def)?\b(.*)", TEXT, re.MULTILINE)
+    assert macros and all(re.fullmatch(r" __CUDA_ARCH__( >= \d+)?", each) for each in macros)
 
 
 def test_digests_cover_what_a_file_includes():

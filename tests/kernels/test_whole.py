@@ -36,7 +36,8 @@ def shared_loads(build, kernel):
     ("dtype", "op", "cc"),
     [("c16", add, 80), ("c16", add, 90), (Pair, first_added, 90), (Seven, last, 90)],
 )
-def test_values_of_chunks(dtype, op, cc):
+def test_values_of_chunks(dtype, op, cc, only):
+    only("cupar_segmented_scan_chunks")
     scan = cupar.inclusive_segmented_scan(dtype, dtype, "i8", "i8", op, cc=cc)
     assert shared_loads(scan.build, "cupar_segmented_scan_chunks") == {"LDG.E.128.STRONG.GPU"}
 
