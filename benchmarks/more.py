@@ -1,10 +1,10 @@
 """GPU time of sets, copies, and what cupar.arrays composes: sums by ids, ranks, different items, expansion.
 
-    python benchmarks/more.py [--exponent 26] [--only union,intersection,difference,symmetric,union-pairs,
-                              intersection-pairs,difference-pairs,symmetric-pairs,few-ids,some-ids,many-ids,
-                              any-order,edges,many-edges,median,medians,unique,expand,ranges-64,
-                              ranges-1000,ranges-2^16,join-16,join-1024,join-16384]
-                              [--repeats 7] [--seconds 90] [--json FILE]
+    python benchmarks/more.py [--exponent 26] [--only few-ids,some-ids,many-ids,any-order,edges,many-edges,
+                              median,medians,unique,expand,union1d,intersect1d,setdiff1d,setxor1d,join-16,
+                              join-1024,join-16384,ranges-64,ranges-1000,ranges-2^16,union,intersection,
+                              difference,symmetric,union-pairs,intersection-pairs,difference-pairs,
+                              symmetric-pairs] [--repeats 7] [--seconds 110] [--json FILE]
 
 It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTorch are empty. Of 2^26 items,
 
@@ -20,6 +20,7 @@ It needs a GPU and CuPy; without nvcc or PyTorch, the columns of Thrust or PyTor
   column of Thrust is CUB's ``DeviceMemcpy::Batched``, which is given pointers and lengths;
 * join is `concatenate` of 16, 1,024 or 16,384 arrays of float32, whose lengths are no multiples of 4;
 * median is that of float32, and medians those of rows of 2^14;
+* union1d, intersect1d, setdiff1d and setxor1d are those of two halves of random int32, which are not sorted;
 * unique is `unique_all` of a quarter of as many int32, beside others' unique with indices where they have
   them, inverse and counts; expand is `repeat` by counts from 0 to 7.
 
@@ -34,7 +35,7 @@ import sys
 import time
 from collections.abc import Callable
 from ctypes import c_longlong, c_size_t, c_void_p
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import _common
@@ -54,7 +55,9 @@ EDGES = {"edges": 64, "many-edges": 1000}
 ROW = 1 << 14
 RANGES = {"ranges-64": 64, "ranges-1000": 1000, "ranges-2^16": 1 << 16}
 JOINED = {f"join-{number}": number for number in (16, 1024, 16_384)}
-WHATS = (*SETS, *PAIRS, *IDS, *EDGES, "median", "medians", "unique", "expand", *RANGES, *JOINED)
+SETS_1D = ("union1d", "intersect1d", "setdiff1d", "setxor1d")
+# Those that nvcc compiles something for come last.
+WHATS = (*IDS, *EDGES, "median", "medians", "unique", "expand", *SETS_1D, *JOINED, *RANGES, *SETS, *PAIRS)
 GOALS = {
     **dict.fromkeys((*SETS, *PAIRS), ("copy", 0.6)),
     "few-ids": ("copy", 0.7),
@@ -73,7 +76,8 @@ class More(Gpu):
     what : str
         Of `WHATS`.
     n : int
-    thrust : ctypes.CDLL or exception
+    thrust : callable
+        Waits for the library that nvcc makes, and returns it, or the exception.
     """
 
     sides = ("cupar", "Thrust", "torch", "cupy", "copy")
@@ -85,6 +89,8 @@ class More(Gpu):
         rng = np.random.default_rng(7)
         if what in SETS or what in PAIRS:
             self.x, self.y = (cupy.asarray(np.sort(rng.integers(0, n, n // 2, "i4"))) for _ in "ab")
+        elif what in SETS_1D:
+            self.x, self.y = (cupy.asarray(rng.integers(0, n, n // 2, "i4")) for _ in "ab")
         elif what in IDS:
             self.x = cupy.asarray(rng.integers(0, 3, n, "i4").astype("f4"))
             self.y = cupy.asarray(rng.integers(0, IDS[what], n, "i4"))
@@ -119,7 +125,7 @@ class More(Gpu):
     def nbytes(self) -> int:
         """What must at least be read and written."""
         n = self.n
-        if self.what in SETS:
+        if self.what in SETS or self.what in SETS_1D:
             return 4 * (n + int(self.right.size))
         if self.what in PAIRS:
             items = n if self._has_items_of_both else n // 2
@@ -163,6 +169,10 @@ class More(Gpu):
                 "symmetric": abs(count[0] - count[1]),
             }[self.what.removesuffix("-pairs")]
             return np.repeat(np.arange(self.n, dtype="i4"), number)
+        if self.what in SETS_1D:
+            there = [np.bincount(each, minlength=self.n) > 0 for each in (x, _host(self.y))]
+            how = {"union1d": np.logical_or, "intersect1d": np.logical_and, "setdiff1d": np.greater}
+            return np.flatnonzero(how.get(self.what, np.logical_xor)(*there))
         if self.what in IDS:
             return np.bincount(_host(self.y), x, IDS[self.what]).astype("f4")
         if self.what in EDGES:
@@ -201,6 +211,8 @@ class More(Gpu):
         x, y = self.x, getattr(self, "y", None)
         if self.what in SETS:
             return partial(getattr(arrays, SETS[self.what]), x, y, size=self.n)
+        if self.what in SETS_1D:
+            return partial(getattr(arrays, self.what), x, y, size=self.n)
         if self.what in IDS:
             order = Determinism.NOT_GUARANTEED if self.what == "any-order" else Determinism.RUN_TO_RUN
             return partial(arrays.segment_reduce, x, y, num_segments=IDS[self.what], determinism=order)
@@ -259,6 +271,8 @@ class More(Gpu):
                 cupyx.scatter_add(out, self.y, x)
 
             return add
+        if self.what in SETS_1D:
+            return lambda: getattr(cupy, self.what)(x, self.y)
         if self.what in JOINED:
             return lambda: cupy.concatenate(self.parts)
         if self.what in EDGES:
@@ -270,26 +284,29 @@ class More(Gpu):
             return lambda: cupy.unique(x, return_index=True, return_inverse=True, return_counts=True)
         return None
 
+    @property
+    def _library(self) -> Any:
+        found = self.thrust()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
     def _cub_ranges(self) -> Launch:
-        if isinstance(self.thrust, Exception):
-            raise self.thrust
         lengths = self.ends - self.starts
         out = self.cupy.empty(self.length, "f4")
         to = out.data.ptr + 4 * (np.cumsum(lengths) - lengths)
         given = map(self.cupy.asarray, (self.x.data.ptr + 4 * self.starts, to, (4 * lengths).astype("i4")))
         self.kept = out, *given
         addresses = map(self.pointer, self.kept[1:])
-        return of_cub(self, self.thrust.cub_ranges, (*addresses, c_longlong(len(lengths))))
+        return of_cub(self, self._library.cub_ranges, (*addresses, c_longlong(len(lengths))))
 
     def _thrust(self) -> Launch:
         if self.what in RANGES:
             return self._cub_ranges()
         if self.what not in SETS and self.what not in PAIRS:
             raise LookupError("Thrust has no such thing")
-        if isinstance(self.thrust, Exception):
-            raise self.thrust
         is_pairs = self.what in PAIRS
-        function = self.thrust.thrust_sets_by_key if is_pairs else self.thrust.thrust_sets
+        function = self._library.thrust_sets_by_key if is_pairs else self._library.thrust_sets
         function.restype = c_longlong
         storage = self.cupy.empty(8 * self.n, np.uint8)
         stream = c_void_p(self.cupy.cuda.get_current_stream().ptr)
@@ -311,7 +328,7 @@ class More(Gpu):
         """Call cupar, and compare what it wrote with what is right."""
         launch()
         found = self.found
-        if self.what in SETS or self.what in PAIRS:
+        if self.what in SETS or self.what in PAIRS or self.what in SETS_1D:
             keys, count = found
             size = int(_host(count).reshape(-1)[0])
             is_right = size == self.right.size and bool((_host(keys)[:size] == self.right).all())
@@ -344,17 +361,17 @@ TABLE = Table(
 def main() -> None:
     """Measure, print and write."""
     start = time.perf_counter()
-    options = turns.parser(__doc__, "more", WHATS, seconds=90, jobs=1).parse_args()
+    options = turns.parser(__doc__, "more", WHATS, seconds=110, jobs=1).parse_args()
     device, facts = _common.needed_gpu()
     cupy, torch = importlib.import_module("cupy"), optional("torch")
     with compiled_beside(__file__, device["cc"]) as library:
-        thrust = library()
+        thrust = cache(library)
 
-    def measured(what: str) -> dict[str, Any]:
-        case = More(cupy, torch, what, 1 << min(options.exponent, 26), thrust)
-        return TABLE.measured(case, (what,), options.repeats, GOALS.get(what), items=case.n, what=what)
+        def measured(what: str) -> dict[str, Any]:
+            case = More(cupy, torch, what, 1 << min(options.exponent, 26), thrust)
+            return TABLE.measured(case, (what,), options.repeats, GOALS.get(what), items=case.n, what=what)
 
-    TABLE.fill([(what,) for what in options.only], measured, options, start, facts)
+        TABLE.fill([(what,) for what in options.only], measured, options, start, facts)
 
 
 if __name__ == "__main__":

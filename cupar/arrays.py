@@ -39,8 +39,8 @@ _NAMES = {
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
     "selection": "CountedRuns Runs copy_if nonzero partition_by reduce_by_key run_length_encode",
     "sets": (
-        "UniqueAll UniqueCounts UniqueInverse intersect1d isin setdiff1d union1d "
-        "unique_all unique_counts unique_inverse unique_values"
+        "UniqueAll UniqueCounts UniqueInverse intersect1d isin setdiff1d setxor1d "
+        "union1d unique_all unique_counts unique_inverse unique_values"
     ),
     "sorting": "TopK argsort merge searchsorted sort top_k",
     "transforms": "transform",
@@ -134,6 +134,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.sets import intersect1d as intersect1d
     from ._functions.sets import isin as isin
     from ._functions.sets import setdiff1d as setdiff1d
+    from ._functions.sets import setxor1d as setxor1d
     from ._functions.sets import union1d as union1d
     from ._functions.sets import unique_all as unique_all
     from ._functions.sets import unique_counts as unique_counts

@@ -92,6 +92,7 @@ _PARAMETERS = {
     "x1": ("array or number", ""),
     "x2": ("array or number", ""),
     "invert": ("bool, optional", "Whether the result says the opposite."),
+    "assume_unique": ("bool, optional", "Whether no array has an item twice, which is not checked."),
     "descending": ("bool, optional", "Whether the greatest come first."),
     "stable": ("bool, optional", "Whether equal items stay in their order."),
     "n": ("int, optional", "How many times."),

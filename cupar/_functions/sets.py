@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import structs
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import lower_bound
+from ..sets import set_difference, set_intersection, set_symmetric_difference
 from . import operators
 from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work
@@ -49,11 +51,11 @@ def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     return sorted_rows(work, x.items, layout, False, None, positions(work, layout) if values else None)
 
 
-def _kept(work: Work, items: Any, keep: Any, size: Any) -> Any:
-    """Return those items for which a flag holds, read as long as they are, or as long as is said."""
+def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Any:
+    """Return those of a number of items for which a flag holds, as many as there are, or as `size` says."""
     length = size_of(size)
     pairs = ZipIterator(items, keep)
-    out, count = selected(work, pairs, items.size, operators.first, items.dtype, operators.second, length)
+    out, count = selected(work, pairs, number, operators.first, items.dtype, operators.second, length)
     found = work.cut([out], count, length)
     return found[0] if length is None else Counted(*found)
 
@@ -61,7 +63,7 @@ def _kept(work: Work, items: Any, keep: Any, size: Any) -> Any:
 def _unique_values(work: Work, x: Operand, size: Any) -> Any:
     check_numbers("x", x)
     items, _ = _sorted(work, x)
-    return _kept(work, items, heads(items), size)
+    return _kept(work, items, heads(items), x.size, size)
 
 
 @described("x", size="length")
@@ -262,38 +264,112 @@ def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: A
     flat = [Operand(None, each.items, (each.size,)) for each in (first, second)]
     whole = joined(work, flat, 0, first.dtype)
     items, _ = _sorted(work, whole)
-    return _kept(work, items, heads(items, equal_nan=True), size)
+    return _kept(work, items, heads(items, equal_nan=True), whole.size, size)
 
 
-def _selected1d(work: Work, a: Operand, b: Operand, size: Any, invert: bool) -> Any:
-    """Return the different items of one array that another has, or has not."""
-    first, second = _in_common(a=a, b=b)
-    items, _ = _sorted(work, a if invert else first)  # the remaining items have the array's dtype
-    flags = heads(items, equal_nan=True)
-    if b.size:
-        others, _ = _sorted(work, second)
-        member = _members(work, cast(items, others.dtype), a.size, others, b.size, invert)
-        flags = TransformIterator(ZipIterator(flags, member), _both, _BOOL)
-    elif not invert:
-        flags = constant(np.bool_(False))
-    return _kept(work, items, flags, size)
+# The first of equal items of a sorted array is in a set of two arrays only if the set has that item at all:
+# of m and n equal ones, a difference has the last m - n. So no duplicates are removed before: a flag for the
+# first of equals goes through the set with each item.
+
+
+def _is_kept(s: Any) -> Any:
+    i, count, flag, item, room = s
+    if i < count:
+        return flag and item == item  # noqa: PLR0124
+    return i >= room and item != item  # noqa: PLR0124
+
+
+def _by_number(s: Any) -> Any:
+    return s[1] if s[0] == 0 else s[2]
+
+
+def _first_nan(work: Work, items: Any, size: int) -> Any:
+    """Return an iterator over the first NaN of sorted items; if there is none, over another item."""
+    if structs.kind_of(items.dtype) == "f":  # there is one NaN, and it is the last
+        return PermutationIterator(items, constant(size - 1))
+    place, least = work.temporary(1, INT64), constant(items.dtype.type(complex(-np.inf, np.nan)))
+    search = lower_bound(items, least, place, operators.less_of(items.dtype))
+    work.run(search, items, size, least, 1, place)
+    at = TransformIterator(ZipIterator(place, constant(size)), _clipped, INT64)
+    return PermutationIterator(items, PermutationIterator(at, constant(0)))
+
+
+def _different(work: Work, a: Operand, b: Operand, size: Any, make: Any, has_nans: int) -> Any:
+    """Return the different items of a set of two arrays, both with items, that `make` makes of sorted ones.
+
+    A NaN is equal to none: the first of each of so many arrays is behind all others.
+    """
+    (one, _), (other, _) = (_sorted(work, each) for each in (a, b))
+    dtype, is_symmetric = one.dtype, make is set_symmetric_difference
+    room = min(a.size, b.size) if make is set_intersection else a.size + is_symmetric * b.size
+    last = has_nans if structs.kind_of(dtype) in "fc" else 0
+    items, count = work.temporary(room + last, dtype), work.temporary(1, INT64)
+    if make is set_intersection:  # of which each that is there begins with the first of equals
+        given: tuple[Any, ...] = None, None, None
+        flags = heads(items)
+    else:
+        flags = work.temporary(room + last, _BOOL)
+        given = heads(one), heads(other) if is_symmetric else None, flags
+    algorithm = make(one, given[0], other, given[1], items, given[2], count, operators.less_of(dtype))
+    work.run(algorithm, one, given[0], a.size, other, given[1], b.size, items, given[2], count)
+    if last:
+        nans = [_first_nan(work, one, a.size), _first_nan(work, other, b.size)]
+        each = TransformIterator(ZipIterator(CountingIterator(np.int64(0)), *nans), _by_number, dtype)
+        work.copy(each, items[room:], last)
+    known = CountingIterator(np.int64(0)), PermutationIterator(count, constant(0)), flags, items
+    keep = TransformIterator(ZipIterator(*known, constant(room)), _is_kept, _BOOL)
+    return _kept(work, items, keep, room + last, size)
 
 
 @described("a", "b", size="length")
-def intersect1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
-    """Return the different items that two arrays have in common, sorted.
+def intersect1d(
+    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return the different items that two arrays have in common, sorted. A NaN is in no other array.
 
     >>> arrays.intersect1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([3])
     """
-    return _selected1d(work, a, b, size, False)
+    first, second = _in_common(a=a, b=b)
+    if not a.size or not b.size:
+        return _kept(work, first.items, constant(np.bool_(False)), 0, size)
+    return _different(work, first, second, size, set_intersection, 0)
 
 
 @described("a", "b", size="length")
-def setdiff1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
-    """Return the different items of the first array that the second has not, sorted.
+def setdiff1d(
+    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return the different items of the first array that the second has not, sorted. NaN is in no array.
+
+    With `assume_unique`, items stay in their order.
 
     >>> arrays.setdiff1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([1])
     """
-    return _selected1d(work, a, b, size, True)
+    first, second = _in_common(a=a, b=b)
+    if a.dtype == first.dtype and b.size and a.size and not assume_unique:
+        return _different(work, first, second, size, set_difference, 1)
+    items = a.items if assume_unique else _sorted(work, a)[0]  # of the array's dtype, as results are
+    flags = constant(np.bool_(True)) if assume_unique else heads(items, equal_nan=True)
+    if b.size:
+        others, _ = _sorted(work, second)
+        member = _members(work, cast(items, others.dtype), a.size, others, b.size, True)
+        flags = TransformIterator(ZipIterator(flags, member), _both, _BOOL)
+    return _kept(work, items, flags, a.size, size)
+
+
+@described("a", "b", size="length")
+def setxor1d(
+    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return the different items that only one of two arrays has, sorted. Each has a NaN of its own.
+
+    >>> arrays.setxor1d(np.array([3, 1, 3]), np.array([2, 3]))
+    array([1, 2])
+    """
+    first, second = _in_common(a=a, b=b)
+    if a.size and b.size:
+        return _different(work, first, second, size, set_symmetric_difference, 2)
+    items, _ = _sorted(work, first if a.size else second)
+    return _kept(work, items, heads(items, equal_nan=True), a.size + b.size, size)

@@ -251,7 +251,9 @@ _ROWS: dict[str, OperatorRow] = {
     "reduce_by_key": OperatorRow(results.runs, cls=arrays.Runs),
     "unique_inverse": OperatorRow(results.inverse, cls=arrays.UniqueInverse),
     "unique_all": OperatorRow(results.unique, cls=arrays.UniqueAll),
-    **dict.fromkeys(("union1d", "intersect1d", "setdiff1d"), OperatorRow(results.set_of)),
+    "union1d": OperatorRow(results.union),
+    **dict.fromkeys(("intersect1d", "setxor1d"), OperatorRow(results.set_of)),
+    "setdiff1d": OperatorRow(results.difference),
 }
 NAMES = list(_ROWS)
 

@@ -152,6 +152,16 @@ def unique(x: Any) -> Results:
     return [([n], x.dtype), ([n], INT64), (x.shape, INT64), ([n], INT64)]
 
 
-def set_of(a: Any, b: Any) -> Results:
-    """Say a set made of two."""
+def union(a: Any, b: Any) -> Results:
+    """Say the items of two arrays."""
     return [([length()], torch.promote_types(a.dtype, b.dtype))]
+
+
+def set_of(a: Any, b: Any, assume_unique: bool) -> Results:
+    """Say a set made of two."""
+    return union(a, b)
+
+
+def difference(a: Any, b: Any, assume_unique: bool) -> Results:
+    """Say items of the first of two."""
+    return [([length()], a.dtype)]

@@ -30,7 +30,11 @@ LAST = ("dtype", "where", "init")  # as PyTorch has them, behind `dim` and `keep
 _TYPES = {
     **dict.fromkeys(TENSORS, "Tensor"),
     **dict.fromkeys(
-        ["keepdims", "descending", "stable", "largest", "invert", "include_initial", "density"], "bool"
+        [
+            *("keepdims", "descending", "stable", "largest", "invert", "include_initial", "density"),
+            "assume_unique",
+        ],
+        "bool",
     ),
     **dict.fromkeys(("k", "n", "bins"), "int"),
     **dict.fromkeys(("num_segments", "minlength"), "SymInt"),

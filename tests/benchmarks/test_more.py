@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.parametrize(
-    "what", ["symmetric", "difference-pairs", "few-ids", "edges", "expand", "ranges-64", "join-16"]
+    "what",
+    ["symmetric", "difference-pairs", "few-ids", "edges", "expand", "setxor1d", "ranges-64", "join-16"],
 )
 def test_cases_are_right_and_found_wrong(what, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))

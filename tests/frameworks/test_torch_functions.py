@@ -92,7 +92,8 @@ CALLS = [
     ("unique_all", (X,), {}),
     ("union1d", (WORDS, WORDS + 2), {}),
     ("intersect1d", (WORDS, WORDS + 2), {}),
-    ("setdiff1d", (WORDS, WORDS + 2), {}),
+    ("setdiff1d", (WORDS, (WORDS + 2).to(torch.float32)), {"assume_unique": True}),
+    ("setxor1d", (WORDS, WORDS + 2), {}),
 ]
 WITH_GRADIENTS = [
     each

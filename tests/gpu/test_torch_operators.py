@@ -233,6 +233,7 @@ def test_functions():
         "find_first": lambda x, words: ct.find_first(x, positive),
         "unique_all": lambda x, words: ct.unique_all(words),
         "setdiff1d": lambda x, words: ct.setdiff1d(words, words[:9]),
+        "setxor1d": lambda x, words: ct.setxor1d(words, words[:9]),
         "where": lambda x, words: ct.sum(x, dim=1, where=x > 0, dtype=torch.float32),
         "less": lambda x, words: ct.sort(x, dim=1, less=lambda a, b: abs(a) < abs(b)),
         "transform": lambda x, words: ct.transform(lambda a, b: math.exp(a / 9) * b if a > b else b, x, x[0]),

@@ -82,7 +82,7 @@ def test_sets(lib, data):
     same(lib.host(indices)[:some], expected.indices[:some])
     same(lib.host(counts)[:some], expected.counts[:some])
     same(lib.host(inverse), expected.inverse_indices)
-    for name in ("union1d", "intersect1d", "setdiff1d"):
+    for name in ("union1d", "intersect1d", "setdiff1d", "setxor1d"):
         same(lib.host(getattr(arrays, name)(given_, lib.array(y))), getattr(np, name)(x, y))
     for invert in (False, True):
         same(lib.host(arrays.isin(given_, lib.array(y), invert=invert)), np.isin(x, y, invert=invert))

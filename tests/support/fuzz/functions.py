@@ -215,7 +215,15 @@ def sets(draw):
     assert values.shape == (size,) and count == len(expected.values)
     np.testing.assert_array_equal(values[: int(count)], expected.values[:size])
     np.testing.assert_array_equal(counts[: int(count)], expected.counts[:size])
-    np.testing.assert_array_equal(arrays.setdiff1d(x, y), np.setdiff1d(x, y))
+    for name in ("setdiff1d", "setxor1d"):
+        function, expected = getattr(arrays, name), getattr(np, name)(x, y)
+        found, count = function(x, y, size=size)
+        assert found.shape == (size,) and count == len(expected)
+        for each in (function(x, y), found[: int(count)]):
+            assert each.dtype == expected.dtype
+            np.testing.assert_array_equal(each, expected[: len(each)])
+    expected = np.setdiff1d(x, y, assume_unique=True)
+    np.testing.assert_array_equal(arrays.setdiff1d(x, y, assume_unique=True), expected)
     np.testing.assert_array_equal(arrays.isin(x, y), np.isin(x, y))
 
 
