@@ -368,6 +368,11 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {shown}{more}"
 
 
+def _check_in(is_in: bool) -> None:
+    if not is_in:
+        raise ValueError("group: expected ranks of which this one is, got a process group that it is not in")
+
+
 def threads(size: int, timeout: float = 300) -> list[Group]:
     """Return the ranks of a new group of threads of this process: each thread uses one of them.
 
@@ -423,7 +428,8 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
     TypeError
         If it is not one of these.
     ValueError
-        If the rank of a Comm is not below its size, or the timeout is not positive.
+        If the rank of a Comm is not below its size, this process is not in the process group, or the timeout
+        is not positive.
 
     Notes
     -----
@@ -444,6 +450,7 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
     if dist is not None and dist.is_available():
         if engine is None and dist.is_initialized():
             engine = dist.group.WORLD
+        _check_in(engine is not dist.GroupMember.NON_GROUP_MEMBER)
         if isinstance(engine, dist.ProcessGroup):
             from .c10d import TorchComm
 
@@ -453,6 +460,7 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
         if engine is None and mpi.Is_initialized() and not mpi.Is_finalized():
             engine = mpi.COMM_WORLD
         if isinstance(engine, mpi.Comm):
+            _check_in(engine != mpi.COMM_NULL)
             from .mpi import MPIComm
 
             return Group(MPIComm(engine, timeout), timeout)

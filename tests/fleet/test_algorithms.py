@@ -59,7 +59,7 @@ def checks():
 
 
 @given(shape=st.sampled_from(ranks.SHAPES), n=st.integers(0, 600), seed=st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_shards(checks, shape, n, seed):
     groups, made = checks
     on_all(groups, lambda group: made[group.rank].problem(shape, n, np.random.default_rng(seed)))

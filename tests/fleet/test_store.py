@@ -216,3 +216,8 @@ def test_a_group_lends_its_store_unless_there_is_one(monkeypatch):
         assert _cache.shared() is mine
     finally:
         _cache.use_shared(None)
+
+
+def test_a_process_group_without_this_rank():
+    with pytest.raises(ValueError, match="group: expected ranks of which this one is, got a process group"):
+        distributed.group(dist.GroupMember.NON_GROUP_MEMBER)
