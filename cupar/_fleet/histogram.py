@@ -97,7 +97,5 @@ def histogram_even(
     def build(found: Histogram, work: Work, spec: Specialisation) -> None:
         found._local = local_histogram(d_samples, d_histogram, *levels, num_samples)
 
-    given = {"d_samples": d_samples, "d_histogram": d_histogram}
-    specify = local_histogram, *given.values(), *levels, num_samples
-    named = dict(zip(_LEVELS, levels, strict=True))
-    return made(Histogram, group, "histogram_even", given, specify, build, **named)
+    specify = local_histogram, d_samples, d_histogram, *levels, num_samples
+    return made(Histogram, group, specify, build, **dict(zip(_LEVELS, levels, strict=True)))

@@ -122,13 +122,12 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     >>> print(kept[: counts[0]], counts)
     [3 2] [2 0 2]
     """
-    given = {"d_in": d_in, "d_out": d_out, "d_num_selected_out": d_num_selected_out}
 
     def build(found: Select, work: Work, spec: Specialisation) -> None:
         check_counts("d_num_selected_out", d_num_selected_out)
         found._build(work, d_in, d_out, cond)
 
-    return made(Select, group, "select", given, (local_select, *given.values(), cond), build)
+    return made(Select, group, (local_select, d_in, d_out, d_num_selected_out, cond), build)
 
 
 def three_way_partition(
@@ -188,6 +187,5 @@ def three_way_partition(
         check_counts("d_num_selected_out", d_num_selected_out, 3)
         found._build(work, d_in, outputs, predicates)
 
-    given = {"d_in": d_in, "d_out": outputs, "d_num_selected_out": d_num_selected_out}
     specify = local_partition, d_in, *outputs, d_num_selected_out, *predicates
-    return made(ThreeWayPartition, group, "three_way_partition", given, specify, build)
+    return made(ThreeWayPartition, group, specify, build)

@@ -126,6 +126,5 @@ def reduce_into(
         in_order(commutative)
         found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, h_init is not None, commutative)
 
-    arrays = {"d_in": d_in, "d_out": d_out}
     specify = local_reduce, d_in, d_out, op, h_init
-    return made(Reduce, group, "reduce_into", arrays, specify, build, commutative=bool(commutative))
+    return made(Reduce, group, specify, build, commutative=bool(commutative))

@@ -233,15 +233,8 @@ def reduce_by_key(
         check_counts("d_out_num_runs", d_out_num_runs)
         found._build(work, d_in_keys, d_out_unique, d_in_values, d_out_aggregates, op, equality_op)
 
-    given = {
-        "d_in_keys": d_in_keys,
-        "d_out_unique": d_out_unique,
-        "d_in_values": d_in_values,
-        "d_out_aggregates": d_out_aggregates,
-        "d_out_num_runs": d_out_num_runs,
-    }
-    specify = local_reduce_by_key, *given.values(), op, equality_op
-    return made(ReduceByKey, group, "reduce_by_key", given, specify, build)
+    arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
+    return made(ReduceByKey, group, (local_reduce_by_key, *arrays, op, equality_op), build)
 
 
 def run_length_encode(
@@ -297,14 +290,8 @@ def run_length_encode(
         found._ones = ones = ConstantIterator(np.ones((), over("d_out_counts", d_out_counts).dtype)[()])
         found._build(work, d_in, d_out_unique, ones, d_out_counts, OpKind.PLUS, equality_op)
 
-    given = {
-        "d_in": d_in,
-        "d_out_unique": d_out_unique,
-        "d_out_counts": d_out_counts,
-        "d_out_num_runs": d_out_num_runs,
-    }
-    specify = local_encode, *given.values(), equality_op
-    return made(RunLengthEncode, group, "run_length_encode", given, specify, build)
+    specify = local_encode, d_in, d_out_unique, d_out_counts, d_out_num_runs, equality_op
+    return made(RunLengthEncode, group, specify, build)
 
 
 def unique_by_key(
@@ -362,12 +349,5 @@ def unique_by_key(
         values, aggregates = _beside(d_in_keys, d_in_items), _beside(d_out_keys, d_out_items)
         found._build(work, d_in_keys, DiscardIterator(d_in_keys), values, aggregates, _first, op)
 
-    given = {
-        "d_in_keys": d_in_keys,
-        "d_in_items": d_in_items,
-        "d_out_keys": d_out_keys,
-        "d_out_items": d_out_items,
-        "d_out_num_selected": d_out_num_selected,
-    }
-    specify = local_unique, *given.values(), op
-    return made(UniqueByKey, group, "unique_by_key", given, specify, build)
+    arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
+    return made(UniqueByKey, group, (local_unique, *arrays, op), build)

@@ -188,9 +188,7 @@ class Scan(Sharded):
         return Prefix(self._carry, record, self._op)
 
 
-def _scan(
-    name: str, inclusive: bool, d_in: Any, d_out: Any, op: Op, h_init: Any, carry: str, group: Any
-) -> Scan:
+def _scan(inclusive: bool, d_in: Any, d_out: Any, op: Op, h_init: Any, carry: str, group: Any) -> Scan:
     def build(found: Scan, work: Work, spec: Specialisation) -> None:
         if carry not in ("applied", "returned"):
             raise ValueError(f"carry: expected 'applied' or 'returned', got {carry!r}")
@@ -200,8 +198,7 @@ def _scan(
         found._build(work, records, op, d_in, d_out, h_init, inclusive, carry == "applied")
 
     factory = local_inclusive if inclusive else local_exclusive
-    given = {"d_in": d_in, "d_out": d_out}
-    return made(Scan, group, name, given, (factory, d_in, d_out, op, h_init), build, carry=carry)
+    return made(Scan, group, (factory, d_in, d_out, op, h_init), build, carry=carry)
 
 
 def inclusive_scan(
@@ -249,7 +246,7 @@ def inclusive_scan(
     >>> print(highest)
     [3 3 4 4]
     """
-    return _scan("inclusive_scan", True, d_in, d_out, op, h_init, carry, group)
+    return _scan(True, d_in, d_out, op, h_init, carry, group)
 
 
 def exclusive_scan(
@@ -290,4 +287,4 @@ def exclusive_scan(
     >>> print(starts)
     [0 3 4]
     """
-    return _scan("exclusive_scan", False, d_in, d_out, op, h_init, carry, group)
+    return _scan(False, d_in, d_out, op, h_init, carry, group)

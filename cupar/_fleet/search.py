@@ -40,13 +40,12 @@ class BinarySearch(Sharded):
 
 
 def _search(
-    name: str, factory: Any, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, group: Any
+    factory: Any, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, group: Any
 ) -> BinarySearch:
     def build(found: BinarySearch, work: Work, spec: Specialisation) -> None:
         found._local = factory(d_data, d_values, d_out, comp)
 
-    given = {"d_data": d_data, "d_values": d_values, "d_out": d_out}
-    return made(BinarySearch, group, name, given, (factory, *given.values(), comp), build)
+    return made(BinarySearch, group, (factory, d_data, d_values, d_out, comp), build)
 
 
 def lower_bound(
@@ -88,7 +87,7 @@ def lower_bound(
     >>> print(places)
     [1 3]
     """
-    return _search("lower_bound", local_lower_bound, d_data, d_values, d_out, comp, group)
+    return _search(local_lower_bound, d_data, d_values, d_out, comp, group)
 
 
 def upper_bound(
@@ -121,4 +120,4 @@ def upper_bound(
     >>> print(places)
     [3 3]
     """
-    return _search("upper_bound", local_upper_bound, d_data, d_values, d_out, comp, group)
+    return _search(local_upper_bound, d_data, d_values, d_out, comp, group)

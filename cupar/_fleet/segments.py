@@ -191,16 +191,8 @@ def segmented_reduce(
         offsets = start_offsets_in, end_offsets_in
         found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, offsets, commutative)
 
-    given = {
-        "d_in": d_in,
-        "d_out": d_out,
-        "start_offsets_in": start_offsets_in,
-        "end_offsets_in": end_offsets_in,
-    }
-    specify = local_reduce, *given.values(), op, h_init
-    return made(
-        SegmentedReduce, group, "segmented_reduce", given, specify, build, commutative=bool(commutative)
-    )
+    specify = local_reduce, d_in, d_out, start_offsets_in, end_offsets_in, op, h_init
+    return made(SegmentedReduce, group, specify, build, commutative=bool(commutative))
 
 
 # --- Scans ------------------------------------------------------------------------------------------------
@@ -313,15 +305,14 @@ def _first_rank(ranks: list[Any], sizes: list[int], rank: int, begins: int) -> i
 
 
 def _scanned(
-    name: str, inclusive: bool, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any, group: Any
+    inclusive: bool, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any, group: Any
 ) -> SegmentedScan:
     def build(found: SegmentedScan, work: Work, spec: Specialisation) -> None:
         carry = Carry(op, accumulator_of(spec))
         found._build(work, carry, op, (d_in, d_out), (start, end), h_init, inclusive)
 
-    given = {"d_in": d_in, "d_out": d_out, "start_offsets_in": start, "end_offsets_in": end}
     factory = local_inclusive if inclusive else local_exclusive
-    return made(SegmentedScan, group, name, given, (factory, *given.values(), op, h_init), build)
+    return made(SegmentedScan, group, (factory, d_in, d_out, start, end, op, h_init), build)
 
 
 def inclusive_segmented_scan(
@@ -378,7 +369,7 @@ def inclusive_segmented_scan(
     [3 3 4 4]
     """
     offsets = start_offsets_in, end_offsets_in
-    return _scanned("inclusive_segmented_scan", True, d_in, d_out, *offsets, op, h_init, group)
+    return _scanned(True, d_in, d_out, *offsets, op, h_init, group)
 
 
 def exclusive_segmented_scan(
@@ -426,4 +417,4 @@ def exclusive_segmented_scan(
     [0 3 0 2]
     """
     offsets = start_offsets_in, end_offsets_in
-    return _scanned("exclusive_segmented_scan", False, d_in, d_out, *offsets, op, h_init, group)
+    return _scanned(False, d_in, d_out, *offsets, op, h_init, group)

@@ -21,6 +21,7 @@ from .._functions import libraries
 from .._functions.calls import Work, array_in
 from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
+from .._obtain.factory_cache import data_names
 from .._obtain.obtain import specification
 from ..host import View
 from .comm import ThroughHost, raw, waited
@@ -147,8 +148,6 @@ class Sharded:
 def made(
     cls: type[T],
     engine: Any,
-    algorithm: str,
-    arrays: dict[str, Any],
     specify: tuple[Any, ...],
     build: Callable[[T, Work, Specialisation], None],
     **options: Any,
@@ -159,12 +158,9 @@ def made(
     ----------
     cls : type of Sharded
     engine : Group or anything that `group` takes
-    algorithm : str
-        For messages.
-    arrays : dict
-        The factory's arguments, by name: the first array's library provides memory.
     specify : tuple
-        A factory and arguments, whose specialisation has types and operators.
+        A factory of one GPU, whose name is that of this, and positional arguments: its specialisation has
+        types and operators. The library of the first array among them provides memory.
     build : callable
         Takes the object, and builds the algorithms that it runs.
     **options
@@ -174,10 +170,11 @@ def made(
     found.group = group(engine)
     facts: dict[str, str] = {}
     spec: Any = None
+    factory, *given = specify
+    arrays = dict(zip(data_names(factory), given, strict=False))
 
     def specified() -> None:
         nonlocal spec
-        factory, *given = specify
         spec = specification(factory, *given)
         facts.update(_facts(spec))
 
@@ -195,7 +192,7 @@ def made(
 
     try:
         with found.group.in_use:
-            _agreed(found, algorithm, arrays, specified, facts, options, built)
+            _agreed(found, factory.__name__, arrays, specified, facts, options, built)
     except BaseException as error:
         found.group.fail(error)
         raise

@@ -158,13 +158,8 @@ def radix_sort(
         found._local = local_radix_sort(d_in_keys, d_out_keys, d_in_values, d_out_values, order)
         found._build(work, (d_in_keys, d_in_values), key, less)
 
-    given = {
-        "d_in_keys": d_in_keys,
-        "d_out_keys": d_out_keys,
-        "d_in_values": d_in_values,
-        "d_out_values": d_out_values,
-    }
-    return made(RadixSort, group, "radix_sort", given, (local_radix_sort, *given.values(), order), build)
+    specify = local_radix_sort, d_in_keys, d_out_keys, d_in_values, d_out_values, order
+    return made(RadixSort, group, specify, build)
 
 
 def merge_sort(
@@ -214,13 +209,8 @@ def merge_sort(
         found._local = local_merge_sort(d_in_keys, d_in_items, d_out_keys, d_out_items, op)
         found._build(work, (d_in_keys, d_in_items), over("d_in_keys", d_in_keys).dtype, op)
 
-    given = {
-        "d_in_keys": d_in_keys,
-        "d_in_items": d_in_items,
-        "d_out_keys": d_out_keys,
-        "d_out_items": d_out_items,
-    }
-    return made(MergeSort, group, "merge_sort", given, (local_merge_sort, *given.values(), op), build)
+    specify = local_merge_sort, d_in_keys, d_in_items, d_out_keys, d_out_items, op
+    return made(MergeSort, group, specify, build)
 
 
 def in_order(

@@ -128,10 +128,5 @@ def top_k(
         for each in found._dtypes:  # what `_all` copies with
             work.copy(work.temporary(1, each), work.temporary(1, each), 1)
 
-    given = {
-        "d_in_keys": d_in_keys,
-        "d_out_keys": d_out_keys,
-        "d_in_values": d_in_values,
-        "d_out_values": d_out_values,
-    }
-    return made(TopK, group, "top_k", given, (local_top_k, *given.values(), order), build)
+    specify = local_top_k, d_in_keys, d_out_keys, d_in_values, d_out_values, order
+    return made(TopK, group, specify, build)

@@ -14,8 +14,10 @@ says where the code came from; see `obtain.answer`.
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Callable, Hashable
 from functools import partial, wraps
+from itertools import takewhile
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
@@ -195,7 +197,7 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     It relies on names of parameters: `h_init` is the initial value, and those that begin with ``d_``,
     ``start_`` or ``end_``, which come first, are data, of which only the type matters.
     """
-    on_gpu, on_cpu = _lookup(factory, _TOKENS, 0), _lookup(factory, _TOKENS_ON_CPU, _first_option(factory))
+    on_gpu, on_cpu = _lookup(factory, _TOKENS, 0), _lookup(factory, _TOKENS_ON_CPU, len(data_names(factory)))
 
     @wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
@@ -215,10 +217,10 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     return ask
 
 
-def _first_option(factory: Callable[..., Any]) -> int:
-    """Return the position of a factory's first parameter that is not data of the algorithm."""
-    names = factory.__code__.co_varnames
-    return next((i for i, name in enumerate(names) if not name.startswith(("d_", "start_", "end_"))), 0)
+def data_names(factory: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a factory's first parameters: the data of the algorithm."""
+    names = inspect.unwrap(factory).__code__.co_varnames
+    return tuple(takewhile(lambda name: name.startswith(("d_", "start_", "end_")), names))
 
 
 def _lookup(
