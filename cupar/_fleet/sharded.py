@@ -325,10 +325,6 @@ class IteratorCache:
 _PLACES = 16
 
 
-def _read(array: Any) -> tuple[Any, ...]:
-    return device_arrays.read("", array, False)[:5]
-
-
 def _unowned(address: int, size: int, dtype: np.dtype[Any], contiguous: bool, writable: bool) -> View:
     """Return items in memory that is not kept, as it may be that of results."""
     return View(address, dtype, (size,), (dtype.itemsize,), writable, None)

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.imputils import lower_constant
 from numba.extending import (
@@ -33,7 +32,6 @@ from .._ir.operator import CapturedState
 from . import native, view_types
 from .portable import Portable, digest, interned
 
-_I64 = ir.IntType(64)
 _WORDS = {"items": 3, "index": 2}  # of slots; others have those of their bytes
 
 

@@ -34,7 +34,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, value_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -75,11 +75,6 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 def _log_width(columns: int) -> int:
     """Return the logarithm of the number of columns of a group."""
     return min(bits(columns - 1), 5)
-
-
-def _scope(spec: Specialisation) -> dict[str, str]:
-    op = spec.operators[0][1]
-    return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
 # --- Scans -----------------------------------------------------------------------------------------------
@@ -193,7 +188,7 @@ def _scan_fits(spec: Specialisation, policy: policies.ColumnScanPolicy) -> bool:
 
 
 _SCAN_TUNABLE = Tunable(
-    "column scan", policies.ColumnScanPolicy, _scan_default, _scope, _scan_space, _scan_fits
+    "column scan", policies.ColumnScanPolicy, _scan_default, combined_types, _scan_space, _scan_fits
 )
 
 COLUMN_SCAN = Family(
@@ -284,7 +279,7 @@ _REDUCE_TUNABLE = Tunable(
     "column reduce",
     policies.ColumnReducePolicy,
     lambda spec: policies.COLUMN_REDUCE.get(spec.cc),
-    _scope,
+    combined_types,
     lambda spec: {"threads": (64, 128, 256, 512), "bytes": (16, 32, 64, 96, 128)},
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import policies
 from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, i64, members, u64
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -54,11 +54,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"threads": (128, 256, 512), "rows": (1, 2, 4, 8)}
 
 
-def _scope(spec: Specialisation) -> dict[str, str]:
-    return {**value_types(spec), "operator": operator_class(spec.operators[0][1])}
-
-
-_TUNABLE = Tunable("find", policies.FindPolicy, _default, _scope, _space)
+_TUNABLE = Tunable("find", policies.FindPolicy, _default, operator_types, _space)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -21,7 +21,7 @@ from .family import (
     u64,
     void,
 )
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -101,7 +101,7 @@ _TUNABLE = Tunable(
     "merge",
     policies.TilePolicy,
     lambda spec: policies.MERGE.find(spec.cc, *_sizes(spec)),
-    lambda spec: {**value_types(spec), "operator": operator_class(spec.operators[0][1])},
+    operator_types,
     _space,
     _fits,
 )

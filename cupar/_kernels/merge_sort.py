@@ -23,7 +23,7 @@ from .family import (
     u64,
     void,
 )
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -114,11 +114,7 @@ def _fits(spec: Specialisation, policy: policies.TilePolicy) -> bool:
     return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
 
 
-def _scope(spec: Specialisation) -> dict[str, str]:
-    return {**value_types(spec), "operator": operator_class(spec.operators[0][1])}
-
-
-_TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, _scope, _space, _fits)
+_TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, operator_types, _space, _fits)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -25,7 +25,7 @@ from .family import (
     members,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, value_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -114,14 +114,8 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
 
 
 def _scope(spec: Specialisation) -> dict[str, str]:
-    op, order = spec.operators[0][1], "combined" if _is_stable(spec) else "in any order"
-    order = "of the items" if _is_ordered(spec) else order
-    return {
-        **value_types(spec),
-        "accumulator": type_text(op.output),
-        "operator": operator_class(op),
-        "order": order,
-    }
+    order = "combined" if _is_stable(spec) else "in any order"
+    return {**combined_types(spec), "order": "of the items" if _is_ordered(spec) else order}
 
 
 _TUNABLE = Tunable("reduce", policies.ReducePolicy, _default, _scope, _space)

@@ -29,7 +29,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, value_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -248,14 +248,7 @@ def _fits(spec: Specialisation, policy: policies.ReduceByIndexPolicy) -> bool:
 
 
 def _scope(spec: Specialisation) -> dict[str, str]:
-    op = spec.operators[0][1]
-    order = "any" if _is_atomic(spec) else "kept"
-    return {
-        **value_types(spec),
-        "accumulator": type_text(op.output),
-        "operator": operator_class(op),
-        "order": order,
-    }
+    return {**combined_types(spec), "order": "any" if _is_atomic(spec) else "kept"}
 
 
 _TUNABLE = Tunable("reduce_by_index", policies.ReduceByIndexPolicy, _default, _scope, _space, _fits)

@@ -29,7 +29,7 @@ from .family import (
     u32,
     u64,
 )
-from .tuning import Tunable, operator_class, type_text, value_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -155,12 +155,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {"warps": (4, 6, 8, 10), "nbytes": sizes, "slots": (3, 4, 5, 6, 8)}
 
 
-def _scope(spec: Specialisation) -> dict[str, str]:
-    op = spec.operators[0][1]
-    return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
-
-
-_TUNABLE = Tunable("scan", policies.StagedScanPolicy, staged_policy, _scope, _space)
+_TUNABLE = Tunable("scan", policies.StagedScanPolicy, staged_policy, combined_types, _space)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

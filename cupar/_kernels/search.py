@@ -21,7 +21,7 @@ from .family import (
     members,
     u64,
 )
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -101,7 +101,7 @@ def _fits(spec: Specialisation, policy: policies.SearchPolicy) -> bool:
 
 def _scope(spec: Specialisation) -> dict[str, str]:
     order = "sorted" if spec.option("values_sorted") else "in any order"
-    return {**value_types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
+    return {**operator_types(spec), "values": order}
 
 
 _TUNABLE = Tunable("search", policies.SearchPolicy, _default, _scope, _space, _fits)

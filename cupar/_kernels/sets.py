@@ -23,7 +23,7 @@ from .family import (
 )
 from .merge import MergeProblem
 from .tiles import check_size
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from .._ir.nodes import Argument
@@ -120,11 +120,7 @@ _TUNABLE = Tunable(
     "sets",
     policies.SetsPolicy,
     _default,
-    lambda spec: {
-        "algorithm": spec.algorithm,
-        **value_types(spec),
-        "operator": operator_class(spec.operators[0][1]),
-    },
+    lambda spec: {"algorithm": spec.algorithm, **operator_types(spec)},
     _space,
     _fits,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from . import policies
 from .family import Emit, Family, Launch, Plan, Properties, Shape, Value, i32, i64, members
-from .tuning import Tunable, operator_class, value_types
+from .tuning import Tunable, operator_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,11 +53,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def _scope(spec: Specialisation) -> dict[str, str]:
-    return {**value_types(spec), "operator": operator_class(spec.operators[0][1])}
-
-
-_TUNABLE = Tunable("transform", policies.TransformPolicy, _default, _scope, _space)
+_TUNABLE = Tunable("transform", policies.TransformPolicy, _default, operator_types, _space)
 
 
 def _traits(spec: Specialisation) -> str:

@@ -129,6 +129,17 @@ def value_types(spec: Specialisation, *names: str) -> dict[str, str]:
     }
 
 
+def operator_types(spec: Specialisation) -> dict[str, str]:
+    """Return a scope: the types of all arguments, and the class of the first operator."""
+    return {**value_types(spec), "operator": operator_class(spec.operators[0][1])}
+
+
+def combined_types(spec: Specialisation) -> dict[str, str]:
+    """Return a scope: that of `operator_types`, and the type in which the operator combines."""
+    op = spec.operators[0][1]
+    return {**value_types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
+
+
 def type_text(dtype: Any) -> str:
     """Return a dtype as text; of a struct, the dtypes and places of its fields and not their names."""
     if dtype.names is None:
