@@ -88,22 +88,15 @@ def _scan_shapes(spec: Specialisation) -> Mapping[str, Shape]:
         parameters = (_IN, _OUT, _SHAPE, i32("log_width"), i32("groups"), *states, _OP, _INIT)
         return Launch("cupar_column_scan_split", "grid", "split_threads", parameters)
 
+    def alone(name: str, block: str) -> Shape:
+        kernel = Launch(f"cupar_column_scan_{name}", "grid", block, (_IN, _OUT, _SHAPE, _OP, _INIT))
+        return Shape(_NUMBERS, (kernel,))
+
     zero = Launch("cupar_column_scan_init", "zero_grid", _ZERO_THREADS, (Storage(),))
     grouped = (*_NUMBERS, "log_width", "groups")
     return {
-        "threads": Shape(
-            _NUMBERS,
-            (Launch("cupar_column_scan_threads", "grid", "threads", (_IN, _OUT, _SHAPE, _OP, _INIT)),),
-        ),
-        "tall": Shape(
-            _NUMBERS,
-            (
-                Launch(
-                    *("cupar_column_scan_tall", "grid", "tall_threads"),
-                    (_IN, _OUT, _SHAPE, _OP, _INIT),
-                ),
-            ),
-        ),
+        "threads": alone("threads", "threads"),
+        "tall": alone("tall", "tall_threads"),
         "block": Shape(grouped, (split(u64(0), i64(0), u64(0)),)),
         "split": Shape(
             (*grouped, "states", "states_of_group", "zero_grid"),

@@ -259,6 +259,16 @@ def aligned(nbytes: int) -> int:
     return nbytes + 255 & -256
 
 
+@helper
+def resident_blocks(limits: tuple[int, ...], shared: int) -> int:
+    """Return how many blocks with some shared memory are resident, given `Properties.shared_limits`."""
+    count = 0
+    for limit in limits:
+        if shared <= limit:
+            count += 1
+    return count
+
+
 @twin
 def ceil_div(a: int, b: int) -> int:
     """Return a quotient, rounded up."""

@@ -24,6 +24,7 @@ from .family import (
     helper,
     i32,
     members,
+    resident_blocks,
     twin,
     u32,
     u64,
@@ -199,11 +200,7 @@ def _counts(facts: _HistogramFacts, bins: int, n: int, levels: tuple[int, ...], 
         return
     zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
     if shared <= facts.most_shared:
-        resident = 0
-        for k in range(_RESIDENT):
-            if shared <= facts.shared_limits[k]:
-                resident += 1
-        grid = _blocks(n, sms * resident, facts.at_once)
+        grid = _blocks(n, sms * resident_blocks(facts.shared_limits, shared), facts.at_once)
         # Adding one of a block's counters costs about a quarter of adding a sample.
         if size == 1 or 4 * n >= rows * grid:
             emit(_SHARED, (n, grid, zero_grid, shared, copies, 0) + levels)

@@ -26,6 +26,7 @@ from .family import (
     i64,
     members,
     prefixed,
+    resident_blocks,
     u32,
     u64,
 )
@@ -222,12 +223,8 @@ def _parts(
     facts: _ReduceByIndexFacts, n: int, ranges: int, threads: int, limits: tuple[int, ...], shared: int
 ) -> int:
     """Return how many blocks share the items of a range of bins."""
-    resident = 0
-    for k in range(_RESIDENT):
-        if shared <= limits[k]:
-            resident += 1
     tiles = ceil_div(n, threads * facts.batch)
-    return max(1, min(facts.sms * resident // ranges, tiles))
+    return max(1, min(facts.sms * resident_blocks(limits, shared) // ranges, tiles))
 
 
 def _default(spec: Specialisation) -> policies.ReduceByIndexPolicy:
