@@ -1,7 +1,7 @@
 """GPU time of segmented sums, scans and sorts: cupar, stock CCCL (cuda.compute), PyTorch, and a copy.
 
     python benchmarks/segments.py [--exponent 28] [--only sum,scan,keys,keys-by-op,pairs]
-                                  [--layouts rows,equal,random,power,log-normal,zipf,one]
+                                  [--layouts rows,one,zipf,log-normal,power,random,equal]
                                   [--repeats 9] [--seconds 60] [--jobs N] [--json FILE]
 
 It needs a GPU and CuPy; without cuda.compute or PyTorch their columns are empty. Sums and scans, inclusive
@@ -50,7 +50,7 @@ sys.path.insert(0, str(_common.ROOT))
 
 WHATS = ("sum", "scan", "keys", "keys-by-op", "pairs")
 STOCK = ("sum", "keys", "pairs")  # what cuda.compute has
-LAYOUTS = ("rows", "equal", "random", "power", "log-normal", "zipf", "one")
+LAYOUTS = ("rows", "one", "zipf", "log-normal", "power", "random", "equal")  # what changes most is first
 MEANS_OF = ("rows", "equal", "random")  # layouts that are made for each mean
 MEANS = (16, 64, 256, 1024, 4096, 16384, 65536)
 SIDES = ("cupar", "cuda.compute", "torch", "copy")

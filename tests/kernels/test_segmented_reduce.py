@@ -146,3 +146,4 @@ def test_templates_build(d_in, offset, accumulator, cc):
     h_init = np.zeros(1, accumulator)
     built = cupar.segmented_reduce(d_in, accumulator, offset, offset, cupar.OpKind.PLUS, h_init, cc=cc)
     assert built.build.cc == cc
+    assert {taken.local for taken in built.build.resources().values()} == {0}  # nothing spills

@@ -605,7 +605,11 @@ struct segmented_reduce_kernels {
       const i64 left_over = num_segments - first;
       const int count     = left_over < 32 >> log_lanes ? static_cast<int>(left_over) : 32 >> log_lanes;
       bool is_left        = index < num_segments;
-      if (lanes <= staged_lanes) {
+      if constexpr (is_rows) {
+        if (lanes <= staged_lanes && combine_staged(in, out, its, first, 0, count, log_lanes, op, init)) {
+          return;
+        }
+      } else if (lanes <= staged_lanes) {
         // All of them; or halves, if these may fit.
         int begin = 0, end = count;
 #pragma unroll 1
@@ -619,7 +623,7 @@ struct segmented_reduce_kernels {
             }
             const i64 low = shuffle(its.begin, 0);
             const i64 all = shuffle(its.begin + its.length, (count - 1) << log_lanes) - low;
-            if (is_rows || count == 1 || all < 0 || all > 2 * staged_items) {
+            if (count == 1 || all < 0 || all > 2 * staged_items) {
               break;
             }
           }
