@@ -12,6 +12,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from .. import structs
+from .._functions.axes import axis_of
 
 Key = tuple[Any, ...]
 
@@ -43,6 +44,11 @@ def flat(name: str, x: da.Array) -> da.Array:
             f"{name}: expected one dimension, or known chunks, got {x.ndim} dimensions with unknown chunks"
         )
     return x.reshape(-1)
+
+
+def along_axis(x: da.Array, axis: Any) -> tuple[da.Array, int]:
+    """Return an array and an axis of it; None: all items in C's order, in one dimension."""
+    return (flat("x", x), 0) if axis is None else (x, axis_of(axis, x.ndim))
 
 
 class Tasks:

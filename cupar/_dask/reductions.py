@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 
 from .._functions import counting, operators
-from .._functions.axes import axes_of, axis_of
+from .._functions.axes import axes_of
 from .._functions.calls import Operand
 from .._functions.counting import Histogram
 from .._functions.rows import dtypes_of
@@ -16,7 +16,7 @@ from .._functions.sorting import TopK
 from .._functions.values import initial
 from ..operators import Op, OpKind
 from . import steps
-from .graphs import Tasks, flat, on_cpu, taken
+from .graphs import Tasks, along_axis, flat, on_cpu, taken
 from .shipped import ShippedOperator, shipped
 
 
@@ -181,8 +181,7 @@ def scan(
     taken("x", x)
     if method not in ("parallel", "sequential"):
         raise ValueError(f"method: expected 'parallel' or 'sequential', got {method!r}")
-    x = flat("x", x) if axis is None else x
-    along = 0 if axis is None else axis_of(axis, x.ndim)
+    x, along = along_axis(x, axis)
     moved, value, result, first = _combining(x, op, init, dtype)
     if exclusive and first is None:
         raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
@@ -294,8 +293,7 @@ def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True
         raise TypeError(f"k: expected an integer, got {type(k).__name__}")
     if k < 0:
         raise ValueError(f"k: expected 0 or more, got {k}")
-    x = flat("x", x) if axis is None else x
-    along = 0 if axis is None else axis_of(axis, x.ndim)
+    x, along = along_axis(x, axis)
     tasks, found = _firsts("top_k", x, int(k), along, bool(largest))
     chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
 
@@ -325,8 +323,7 @@ def _firsts(
 def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
     """Return where the first extreme items are, of all in C's order or along an axis."""
     ndim = x.ndim if keepdims else None
-    x = flat("x", x) if axis is None else x
-    along = 0 if axis is None else axis_of(axis, x.ndim)
+    x, along = along_axis(x, axis)
     tasks, found = _firsts(name, x, None, along, largest, ndim)
     results = {}
     for index, last in found.items():

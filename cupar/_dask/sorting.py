@@ -8,12 +8,11 @@ import dask.array as da
 import numpy as np
 
 from .. import structs
-from .._functions.axes import axis_of
 from .._functions.rows import dtypes_of
 from .._functions.selection import Runs
 from ..operators import Op, OpKind
 from . import pieces, steps, workers
-from .graphs import Tasks, flat, on_cpu, taken
+from .graphs import Tasks, along_axis, on_cpu, taken
 from .shipped import ShippedOperator, shipped
 
 _SAMPLES = 1024  # of each block
@@ -86,8 +85,7 @@ def sort(
     dtype = taken("x", x)
     if dtype.names is not None and less is None:
         raise TypeError("less: expected a comparison, as `x` has structs, got None")
-    x = flat("x", x) if axis is None else x
-    along = 0 if axis is None else axis_of(axis, x.ndim)
+    x, along = along_axis(x, axis)
     moved = None if less is None else shipped("less", less, (dtype, dtype), np.dtype(bool), on_cpu(x))
     if x.ndim > 1:
         tasks, results = Tasks("sort", [x], moved, bool(descending), along), {}

@@ -31,7 +31,7 @@ from .segments import (
     leasts,
     listing,
     queue_of_tiles,
-    rows,
+    row_types,
     sorted_segments,
     starts_of_lists,
 )
@@ -193,7 +193,7 @@ def _traits(spec: Specialisation) -> str:
     has_offsets = "end_offsets_in" in names
     flags = {"has_next": "d_out_next" in names, "propagates": spec.option("order") == PROPAGATING}
     ranks = f"using ranks_t = {'d_ranks_t' if has_offsets else 'cupar::same_rank'};"
-    return members(ranks, *rows(spec), **flags)
+    return members(ranks, *row_types(spec), **flags)
 
 
 NTH_ELEMENT = Family(

@@ -34,7 +34,7 @@ from .segments import (
     leasts,
     listing,
     queue_of_tiles,
-    rows,
+    row_types,
     sorted_segments,
     starts_of_lists,
 )
@@ -170,7 +170,7 @@ def _queue(
 
 def _traits(spec: Specialisation) -> str:
     has_values = any(each.name == "d_in_values" for each in spec.arguments)
-    return members(*rows(spec), *(() if has_values else void("d_in_values_t", "d_out_values_v")))
+    return members(*row_types(spec), *(() if has_values else void("d_in_values_t", "d_out_values_v")))
 
 
 SEGMENTED_MERGE_SORT = Family(

@@ -29,7 +29,7 @@ from .family import (
     u32,
     u64,
 )
-from .segments import SegmentsProblem, rows
+from .segments import SegmentsProblem, row_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -139,7 +139,7 @@ def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) ->
 
 def _traits(spec: Specialisation) -> str:
     flags = {"is_ordered": spec.option("commutative") is not None, "is_rows": len(spec.arguments) == 2}
-    return members(accumulator(spec), *rows(spec), **flags)
+    return members(accumulator(spec), *row_types(spec), **flags)
 
 
 SEGMENTED_REDUCE = Family(

@@ -32,7 +32,7 @@ from .family import (
     u64,
 )
 from .scan import CLEAR_THREADS, staged_policy, staged_words
-from .segments import SegmentsProblem, rows
+from .segments import SegmentsProblem, row_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -259,7 +259,7 @@ def _traits(spec: Specialisation) -> str:
     given = _offsets(spec)
     return members(
         accumulator(spec),
-        *rows(spec),
+        *row_types(spec),
         *([] if len(given) > 2 else ["using start_offsets_out_t = cupar::no_offsets;"]),
         is_rows=not given,
         has_outputs=len(given) > 2,

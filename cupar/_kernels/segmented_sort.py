@@ -39,7 +39,7 @@ from .segments import (
     leasts,
     listing,
     queue_of_tiles,
-    rows,
+    row_types,
     sorted_segments,
     starts_of_lists,
 )
@@ -371,7 +371,7 @@ def _traits(spec: Specialisation) -> str:
         "has_512": 512 in _groups(_smallest_team(spec)),
     }
     missing = () if has_values else void("d_in_values_v")
-    return members(*missing, *rows(spec), **flags, **_TUNABLE.given(spec)._asdict())
+    return members(*missing, *row_types(spec), **flags, **_TUNABLE.given(spec)._asdict())
 
 
 SEGMENTED_SORT = Family(

@@ -48,7 +48,7 @@ def leasts(tops: Sequence[int]) -> tuple[int, ...]:
     return (1, *(top + 1 for top in tops), *(NEVER,) * (LISTS - 1 - len(tops)))
 
 
-def rows(spec: Specialisation) -> tuple[str, ...]:
+def row_types(spec: Specialisation) -> tuple[str, ...]:
     """Return members of a traits struct: for segments without offsets, types in the place of theirs."""
     if any(each.name == "start_offsets_in" for each in spec.arguments):
         return ()

@@ -41,7 +41,7 @@ from .segments import (
     lay_out_queue,
     leasts,
     listing,
-    rows,
+    row_types,
     sorted_segments,
     starts_of_lists,
 )
@@ -532,7 +532,7 @@ def _traits(spec: Specialisation) -> str:
         "digit_items": 8,
     }
     values = () if has_values else ("using d_in_values_t = const char*;", "using d_out_values_t = char*;")
-    return members(*values, *rows(spec), **constants)
+    return members(*values, *row_types(spec), **constants)
 
 
 TOP_K = Family(
