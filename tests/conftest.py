@@ -14,6 +14,14 @@ from support import fewer
 gc.set_threshold(20_000, 10, 20)
 
 
+def pytest_configure():
+    """Have no property test fail as its machine is slow, whatever else its settings say."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
+
+
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="give tests marked `every` all parameters")
 
