@@ -50,7 +50,7 @@ def test_second_derivatives(rng):
 
     def curved(function):
         slope = jax.grad(lambda a: (function(a, b) ** 2 * w).sum())
-        return jax.grad(lambda a: (slope(a) * w).sum())(a)
+        return jax.jit(jax.grad(lambda a: (slope(a) * w).sum()))(a)
 
     zero = jnp.zeros(2)
     np.testing.assert_allclose(
@@ -84,7 +84,7 @@ def test_forward_over_reverse(rng):
     a, b = (jnp.asarray(rng.random((2, 6), np.float32)) for _ in range(2))
 
     def hessian(function):
-        return jax.hessian(lambda a: (function(a, b) ** 2).sum())(a)
+        return jax.jit(jax.hessian(lambda a: (function(a, b) ** 2).sum()))(a)
 
     expected = hessian(lambda a, b: of_lax(a, b, 1, jnp.zeros(2), False))
     np.testing.assert_allclose(hessian(linear_recurrence), expected, rtol=1e-3, atol=1e-4)

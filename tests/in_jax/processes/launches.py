@@ -5,10 +5,13 @@ import sys
 
 import jax
 import numpy as np
+from support import compilers
 from support.host import Driver
 from support.xla import STREAM, Frames
 
 import cupar
+
+compilers.as_in_the_run(many=False)
 
 N = 100_000
 F4, I4 = np.dtype("f4"), np.dtype("i4")
