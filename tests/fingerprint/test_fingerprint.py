@@ -1401,7 +1401,7 @@ MUTATIONS = st.one_of(
 
 
 @given(st.lists(MUTATIONS, min_size=1, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_check_never_overlooks_a_change(mutations):
     world = World()
     known = [fresh(world.function)]

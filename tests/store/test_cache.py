@@ -83,7 +83,7 @@ class TestRoundTrip:
     @given(metas, st.binary())
     @example({}, b"")
     @example({"line": "a\nb"}, b"\n\n")
-    @settings(deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_whatever_is_stored_comes_back(self, meta, payload):
         with tempfile.TemporaryDirectory() as root:
             store = Disk(Path(root), LIMIT)

@@ -2,7 +2,7 @@
 
 The mutants are those of AFL's havoc stage: bits, bytes, blocks, interesting integers, splices. In half of the
 cases checksums are computed again, for they keep most others from the code behind them. Each mutant has a
-number, from which it can be made again. CUPAR_FUZZ_MUTANTS says how many there are of each kind, 10,000 by
+number, from which it can be made again. CUPAR_FUZZ_MUTANTS says how many there are of each kind, 5,000 by
 default, which are the same in each run.
 """
 
@@ -28,7 +28,7 @@ from cupar._store import layer as _layer
 from cupar._store.bundle import Bundle
 from cupar._store.entry import Entry, RefusedError
 
-MUTANTS = int(os.environ.get("CUPAR_FUZZ_MUTANTS", "10000"))
+MUTANTS = int(os.environ.get("CUPAR_FUZZ_MUTANTS", "5000"))
 HANG_SECONDS = 10  # for one mutant, which takes less than a millisecond
 
 SECRET = b"the secret"
