@@ -6,6 +6,9 @@ import sys
 import textwrap
 
 import pytest
+from support.compilers import AS_IN_THE_RUN
+
+import cupar
 
 pytest.importorskip("numba.cuda")
 
@@ -21,6 +24,12 @@ def build(folder, cc):
     op = lambda a, b: add(cube(a), sub(a, b))
     return cupar.binary_transform("f4", "f4", "f4", op, cc=cc, link=f"{folder}/sub.cu").build
 
+"""
+BUILD = f"""
+{AS_IN_THE_RUN}
+from cupar._cli.main import main
+
+sys.exit(main())
 """
 NO_COMPILER = """
 from cupar._compile import nvjitlink, nvrtc
@@ -57,15 +66,19 @@ def write(folder):
 
 
 @pytest.mark.slow
-def test_a_list_is_built_and_its_bundle_found_where_the_files_are_not(run, tmp_path):
+def test_a_list_is_built_and_its_bundle_found_where_the_files_are_not(
+    run, tmp_path, monkeypatch, empty_cache
+):
     write(tmp_path / "here")
-    code = ASKED + "print(build('here', 90).key)"
-    (key,) = run("-c", code, cache="first", CUPAR_RECORD=str(tmp_path / "asked.jsonl"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(ASKED, names)
+    with cupar.record("asked.jsonl"):
+        key = names["build"]("here", 90).key
     write(tmp_path / "there")
     for file in (tmp_path / "here").iterdir():
         file.unlink()
-    for cc in ("90", "100"):
-        run("-m", "cupar", "build", "asked.jsonl", "--cc", cc, cache="second")
+    run("-c", BUILD, "build", "asked.jsonl", "--cc", "90,100", "--jobs", 1, cache="second")
     run("-m", "cupar", "cache", "export", "builds.cupar-bundle", cache="second")
     asked = textwrap.dedent("""
         for cc in (90, 100):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.common import NO_CODE
 from support.gpu import CARD, PROPERTIES
 from support.timed_gpu import timed_gpu
 
@@ -12,6 +13,7 @@ from cupar._base import warnings as _warnings
 from cupar._cli import tune as command
 from cupar._cli.main import main
 from cupar._kernels import policies
+from cupar._obtain import produce
 from cupar._tune import session
 
 THE_CARD = f"{CARD} (sm_90, {PROPERTIES['sms']} SMs)"
@@ -43,6 +45,13 @@ def quick(gpu, monkeypatch):
 
     monkeypatch.setattr(GPU, "_algorithm", algorithm)
     return few
+
+
+def ask_for_another_card(dtype):
+    """Ask as on another card; what is built has nothing in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "built"))
+        cupar.unary_transform(dtype, dtype, cupar.OpKind.NEGATE, cc=80)
 
 
 def run(capfd, *words, status=0):
@@ -97,7 +106,7 @@ def test_a_recorded_list(quick, capfd, tmp_path):
     with cupar.record(path):
         cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE, cc=90)
         cupar.unary_transform("f4", "f4", cupar.OpKind.IDENTITY, cc=90)  # which has the same policy
-        cupar.unary_transform("i8", "i8", cupar.OpKind.NEGATE, cc=80)
+        ask_for_another_card("i8")
         cupar.unary_transform(cupar.CountingIterator(np.int32(0)), "i4", cupar.OpKind.NEGATE, cc=90)
     document = json.loads(run(capfd, "tune", path, "--json", "--items", "4096").out)
     assert [(each["types"][0], bool(each["key"])) for each in document["results"]] == [
@@ -206,7 +215,7 @@ def test_mistakes(gpu, capfd, words, message):
 def test_a_list_for_other_cards_alone(gpu, capfd, tmp_path):
     path = str(tmp_path / "asked.jsonl")
     with cupar.record(path):
-        cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE, cc=80)
+        ask_for_another_card("f4")
     shown = run(capfd, "tune", path, status=1)
     assert f"WHAT: {path}: nothing to tune: " in shown.err
     assert "say --cc 90" in shown.err

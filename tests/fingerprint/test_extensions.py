@@ -11,9 +11,9 @@ import subprocess
 import sys
 import textwrap
 from functools import partial
-from pathlib import Path
 
 import pytest
+from support.compilers import AS_IN_THE_RUN
 
 HEAD = """
 import operator, sys
@@ -57,11 +57,8 @@ def process(cache, code, *arguments):
 # Compiles with numba once, for the GPU and for the CPU, and does each piece of code in a child that it forks.
 FORKING = f"""
 import json, os, sys, tempfile, traceback
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import numba.cuda, numpy, cupar
-from support import compilers
-compilers.as_in_the_run()
-with tempfile.TemporaryDirectory() as os.environ["CUPAR_CACHE_DIR"]:
+{AS_IN_THE_RUN}with tempfile.TemporaryDirectory() as os.environ["CUPAR_CACHE_DIR"]:
     cupar.reduce_into("i4", "i4", lambda a, b: a ^ b ^ 3, 0, cc=90).build
     cupar.unary_transform("i4", "i4", lambda a: a ^ 3, cc="cpu").build
 cupar.cache.clear(disk=False)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.compilers import AS_IN_THE_RUN
 
 import cupar
 from cupar import TransformIterator
@@ -293,36 +294,38 @@ def test_helpers_without_a_decorator_are_read_through_modules(empty_cache, machi
 
 CELL = "class Mode(enum.Enum):\n    FAST = 1\n    EXACT = 2"
 NOTEBOOK = f"""
-import enum, sys
+import enum, os, sys
 import numpy as np
 import cupar
+{AS_IN_THE_RUN}
+for how in sys.argv[1:]:
+    how, os.environ["CUPAR_CACHE_DIR"] = how.split(":")
+    cupar.cache.clear(disk=False)
+    exec({CELL!r})
+    CHOSEN = Mode.FAST
+    if how == "again":
+        exec({CELL!r})  # the cell is run again, and CHOSEN is of the class of before
 
-exec({CELL!r})
-CHOSEN = Mode.FAST
-if sys.argv[1] == "again":
-    exec({CELL!r})  # the cell is run again, and CHOSEN is of the class of before
+    def op(a, b):
+        return a + b if CHOSEN is Mode.FAST else a * b
 
-def op(a, b):
-    return a + b if CHOSEN is Mode.FAST else a * b
-
-made = cupar.reduce_into("f4", "f4", op, np.zeros(1, "f4"), cc=90)
-print(made.build.origin, hash(made.cubin()))
+    made = cupar.reduce_into("f4", "f4", op, np.zeros(1, "f4"), cc=90)
+    print(made.build.origin, hash(made.cubin()))
 """
 
 
 @pytest.mark.slow
 def test_an_enum_defined_again_is_another(tmp_path):
-    def run(how, cache):
-        environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / cache), "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-c", NOTEBOOK, how]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    def run(*how):
+        command = [sys.executable, "-c", NOTEBOOK, *how]
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return done.stdout.split()
+        return [line.split() for line in done.stdout.splitlines()]
 
-    shared = [run(how, "shared") for how in ("again", "once", "again")]
-    assert shared[1][1] == run("once", "alone")[1]
-    assert shared[0][1] != shared[1][1]
-    assert shared[2][0] == "disk"
+    again, once, alone = run("again:shared", "once:shared", "once:alone")
+    assert again[1] != once[1] == alone[1]
+    assert run("again:shared") == [["disk", again[1]]]
 
 
 def test_classes_are_told_apart_where_the_operator_can_tell():

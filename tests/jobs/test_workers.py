@@ -36,6 +36,12 @@ def until(condition):
     return found
 
 
+@pytest.fixture(autouse=True)
+def real_helpers(compilers, monkeypatch):
+    """Helpers that compile by themselves, which takes as long as it does."""
+    monkeypatch.setattr(helpers, "_PROGRAM", compilers.real[helpers, "_PROGRAM"])
+
+
 # --- The queue -----------------------------------------------------------------------------------------
 
 

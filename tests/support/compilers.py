@@ -3,7 +3,8 @@
 NVRTC and nvJitLink make the same bytes of the same input and options, which the tests that are about that
 see to; and numba the same template of the same functions of cupar's. Between them and the tests is a folder,
 shared by the run's workers; whatever cupar does around them is done each time. Processes that tests start
-compile for themselves, unless they call `as_in_the_run`.
+compile for themselves, unless they call `as_in_the_run`, as they do with `AS_IN_THE_RUN` before their code;
+cupar's helper processes do.
 """
 
 import functools
@@ -14,14 +15,14 @@ import re
 import threading
 from collections import Counter
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType, SimpleNamespace
 
 import numpy as np
-import pytest
 
 from cupar._base.errors import BuildError
 from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
 from cupar._ir.cpp import END_OF_HEADERS
+from cupar._jobs import helpers
 from cupar._kernels import source
 from cupar._obtain import produce
 
@@ -30,11 +31,13 @@ real = {
     (nvrtc, "_compiled"): nvrtc._compiled,
     (nvjitlink, "_link"): nvjitlink._link,
     (produce, "built_on_cpu"): produce.built_on_cpu,
+    (helpers, "_PROGRAM"): helpers._PROGRAM,
 }
+_SERVES = "_helpers.serve(pipe)"
 
 
-def once(folder, patch):
-    """Have the compilers of this process compile the same once, and keep headers precompiled."""
+def once(folder, patch, many=True):
+    """Have the compilers of this process compile the same once, and keep headers for many templates."""
     folder.mkdir(exist_ok=True)
     patch.setenv(FOLDER, str(folder))
 
@@ -52,11 +55,16 @@ def once(folder, patch):
         def make():
             return real[nvrtc, "_compiled"](source, cc, given, headers, name)
 
-        # What users write may include files of theirs.
-        if name != "cupar.cu" or any(each.startswith("-create-pch") for each in given):
+        def key(source=source):
+            options = [each for each in given if "-pch=" not in each]
+            return source, cc, options, toolchain.include_folders(), headers
+
+        if name != "cupar.cu":  # what users write may include files of theirs
             return make()
-        options = [each for each in given if not each.startswith("-use-pch")]
-        return kept((source, cc, options, toolchain.include_folders(), headers), make)
+        code = make() if any(each.startswith("-create-pch") for each in given) else kept(key(), make)
+        if _AllHeaders.asked.text is not None:  # for processes that keep no headers
+            kept(key(_AllHeaders.asked.text), lambda: code)
+        return code
 
     def link(parts, cc, given=None, to_ptx=False):
         def make():
@@ -84,7 +92,9 @@ def once(folder, patch):
     patch.setattr(nvrtc, "_compiled", compiled)
     patch.setattr(nvjitlink, "_link", link)
     patch.setattr(produce, "built_on_cpu", built_on_cpu)
-    precompiled.keep_headers()
+    patch.setattr(helpers, "_PROGRAM", real[helpers, "_PROGRAM"].replace(_SERVES, AS_IN_THE_RUN + _SERVES))
+    if many:
+        precompiled.keep_headers()
     if precompiled._headers is not None:
         precompiled._headers = _AllHeaders()
 
@@ -100,12 +110,24 @@ class _AllHeaders(precompiled._Headers):
     most_files = 12  # of 120 MB each, which have no name in a folder
     often = 4
 
+    class _Asked(threading.local):
+        text = None
+
+    asked = _Asked()  # by this thread: the source as it is without kept headers
+
     def __init__(self):
         super().__init__()
         self.from_which = 1
         self._by_family = Counter()
 
     def compile(self, text, cc):
+        self.asked.text = text.encode()
+        try:
+            return self._code(text, cc)
+        finally:
+            self.asked.text = None
+
+    def _code(self, text, cc):
         family = cc, text.partition(END_OF_HEADERS)[0]
         self._by_family[family] += 1
         if self._by_family[family] > self.often or not _has_cub(text):
@@ -189,7 +211,16 @@ def _told(value, within):
     raise LookupError(kind)
 
 
-def as_in_the_run():
-    """Have those of a process that a test has started do so, too."""
+def as_in_the_run(many=True):
+    """Have those of a process that a test has started do so, too; `many` as in `once`."""
     if FOLDER in os.environ:
-        once(Path(os.environ[FOLDER]), pytest.MonkeyPatch())
+        once(Path(os.environ[FOLDER]), SimpleNamespace(setattr=setattr, setenv=os.environ.__setitem__), many)
+
+
+AS_IN_THE_RUN = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from support import compilers
+del sys.path[0]
+compilers.as_in_the_run(many=False)
+"""

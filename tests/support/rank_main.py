@@ -19,7 +19,7 @@ from cupar import cache, distributed
 from cupar._fleet import c10d
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from support import failing_ranks, ranks
+from support import compilers, failing_ranks, ranks
 
 
 def farthest(a, b):
@@ -259,6 +259,7 @@ def forked(size, *ports):
     """
     import torch.distributed  # noqa: F401
 
+    compilers.as_in_the_run(many=False)
     pipes, children = [], []
     for rank in range(int(size)):
         pipes.append(os.pipe())
