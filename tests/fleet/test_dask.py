@@ -309,7 +309,7 @@ def test_keys_of_structs_and_other_chunks():
         cdask.reduce_by_key(unknown(known), unknown(other)).values.compute()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @drawn(data=st.data(), chunks=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_whatever_the_chunks(data, chunks):
     """As NumPy has it, for sums of whatever is in blocks."""
