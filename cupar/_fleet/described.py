@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .._base import device
 from .._functions import libraries
 from .._functions.calls import Work
 from .._functions.described import Surface, written
+from .group import collective
 from .group import group as group_of
 
 P = ParamSpec("P")
@@ -69,20 +69,7 @@ def sharded(**named: str) -> Callable[[Callable[Concatenate[Work, P], R]], Calla
 
     def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
         shard = [*inspect.signature(make).parameters][1]
-        function = written(make, _TEMPLATE, {"entered": _entered}, named, SHARDS, shard=shard)
-
-        @wraps(function)
-        def called(*given: P.args, **by_name: P.kwargs) -> R:
-            try:
-                return function(*given, **by_name)  # type: ignore[no-any-return]
-            except TypeError as error:
-                if (
-                    error.__traceback__ is not None and error.__traceback__.tb_next is None
-                ):  # it was not entered
-                    group_of(by_name.get("group")).compare(make.__name__, {}, error)
-                raise
-
-        return called
+        return collective(written(make, _TEMPLATE, {"entered": _entered}, named, SHARDS, shard=shard))
 
     return decorate
 

@@ -11,8 +11,8 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from .._base.digests import sha256
 from .comm import ASTRAY, WHOLE, Alone, Comm, GroupError, is_on_all, on_all, raw
 from .replay import Replays
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _Exchange = tuple[Sequence[Any], Sequence[Any]]  # arrays to send to each rank, and arrays to receive into
@@ -479,3 +480,19 @@ def group(engine: Any = None, timeout: float = 300) -> Group:
         "group: expected a process group of torch.distributed, a communicator of mpi4py, a Group, a Comm or "
         f"None, got {type(engine).__name__}{hint}"
     )
+
+
+def collective(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that ranks call together: if one gives too few arguments, say, all are told."""
+
+    @wraps(function)
+    def called(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return function(*given, **named)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # it was not entered
+                group(named.get("group")).compare(function.__name__, {}, error)
+            raise
+
+    return called

@@ -8,6 +8,7 @@ from .._functions.calls import Work
 from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..histogram import histogram_even as local_histogram
+from .group import collective
 from .sharded import Sharded, items_of, made
 
 _LEVELS = "number of levels", "lower level", "upper level"
@@ -48,6 +49,7 @@ class Histogram(Sharded):
         self.group.total(counts, self._stream(work))
 
 
+@collective
 def histogram_even(
     d_samples: Any,
     d_histogram: Any,

@@ -14,6 +14,7 @@ from ..partition import select as local_select
 from ..partition import three_way_partition as local_partition
 from ..transform import unary_transform
 from .counts import Counts, check_counts
+from .group import collective
 from .sharded import Sharded, made
 
 
@@ -85,6 +86,7 @@ def _left(s: Any) -> Any:
     return s[0] - s[1] - s[2]
 
 
+@collective
 def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: Any = None) -> Select:
     """Build a selection from an array in shards by a predicate: selected items stay on their rank.
 
@@ -130,6 +132,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     return made(Select, group, (local_select, d_in, d_out, d_num_selected_out, cond), build)
 
 
+@collective
 def three_way_partition(
     d_in: Any,
     d_first_part_out: Any,

@@ -15,6 +15,7 @@ from ..partition import select
 from ..reduce import reduce_into as local_reduce
 from .carry import Carry
 from .comm import cleared
+from .group import collective
 from .sharded import IteratorCache, Sharded, accumulator_of, made
 
 
@@ -78,6 +79,7 @@ class Reduce(Sharded):
         work.run(self._write, self._folded, out, DiscardIterator(INT64), 1)
 
 
+@collective
 def reduce_into(
     d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, commutative: bool = True, group: Any = None
 ) -> Reduce:

@@ -19,6 +19,7 @@ from ..unique import unique_by_key as local_unique
 from .carry import KeyedCarry
 from .comm import cleared
 from .counts import check_counts, three_of
+from .group import collective
 from .sharded import IteratorCache, Sharded, begin, first_items, items_of, made
 
 
@@ -170,6 +171,7 @@ def _readable(name: str, array: Any) -> None:
         raise TypeError(f"{name}: expected an array, since values at borders are read back, got {array!r}")
 
 
+@collective
 def reduce_by_key(
     d_in_keys: Any,
     d_out_unique: Any,
@@ -237,6 +239,7 @@ def reduce_by_key(
     return made(ReduceByKey, group, (local_reduce_by_key, *arrays, op, equality_op), build)
 
 
+@collective
 def run_length_encode(
     d_in: Any,
     d_out_unique: Any,
@@ -294,6 +297,7 @@ def run_length_encode(
     return made(RunLengthEncode, group, specify, build)
 
 
+@collective
 def unique_by_key(
     d_in_keys: Any,
     d_in_items: Any,

@@ -21,6 +21,7 @@ from ..scan import inclusive_scan as local_inclusive
 from ..transform import binary_transform, unary_transform
 from .carry import Carry
 from .comm import cleared, copied, raw
+from .group import collective
 from .sharded import Sharded, accumulator_of, begin, items_of, made
 
 
@@ -201,6 +202,7 @@ def _scan(inclusive: bool, d_in: Any, d_out: Any, op: Op, h_init: Any, carry: st
     return made(Scan, group, (factory, d_in, d_out, op, h_init), build, carry=carry)
 
 
+@collective
 def inclusive_scan(
     d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, carry: str = "applied", group: Any = None
 ) -> Scan:
@@ -249,6 +251,7 @@ def inclusive_scan(
     return _scan(True, d_in, d_out, op, h_init, carry, group)
 
 
+@collective
 def exclusive_scan(
     d_in: Any, d_out: Any, op: Op, h_init: Any, *, carry: str = "applied", group: Any = None
 ) -> Scan:

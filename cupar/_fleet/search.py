@@ -9,6 +9,7 @@ from .._ir.specialisation import Specialisation
 from ..operators import Op, OpKind
 from ..search import lower_bound as local_lower_bound
 from ..search import upper_bound as local_upper_bound
+from .group import collective
 from .sharded import Sharded, checksums, items_of, made
 
 
@@ -48,6 +49,7 @@ def _search(
     return made(BinarySearch, group, (factory, d_data, d_values, d_out, comp), build)
 
 
+@collective
 def lower_bound(
     d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
 ) -> BinarySearch:
@@ -90,6 +92,7 @@ def lower_bound(
     return _search(local_lower_bound, d_data, d_values, d_out, comp, group)
 
 
+@collective
 def upper_bound(
     d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
 ) -> BinarySearch:

@@ -27,6 +27,7 @@ from ..segmented_scan import exclusive_segmented_scan as local_exclusive
 from ..segmented_scan import inclusive_segmented_scan as local_inclusive
 from .carry import Carry
 from .comm import raw, viewed
+from .group import collective
 from .sharded import Sharded, accumulator_of, begin, checksums, filled, items_of, made
 
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
@@ -129,6 +130,7 @@ class SegmentedReduce(_Segmented):
         work.run(self._fold, ranks, written, segments, None, None, init, segment_size=group.size)
 
 
+@collective
 def segmented_reduce(
     d_in: Any,
     d_out: Any,
@@ -315,6 +317,7 @@ def _scanned(
     return made(SegmentedScan, group, (factory, d_in, d_out, start, end, op, h_init), build)
 
 
+@collective
 def inclusive_segmented_scan(
     d_in: Any,
     d_out: Any,
@@ -372,6 +375,7 @@ def inclusive_segmented_scan(
     return _scanned(True, d_in, d_out, *offsets, op, h_init, group)
 
 
+@collective
 def exclusive_segmented_scan(
     d_in: Any,
     d_out: Any,

@@ -18,7 +18,7 @@ from ..operators import Op, OpKind
 from ..sort import SortOrder
 from ..sort import merge_sort as local_merge_sort
 from ..sort import radix_sort as local_radix_sort
-from .group import Group
+from .group import Group, collective
 from .sample_sort import Sort
 from .sharded import made
 
@@ -95,6 +95,7 @@ def _by_bits(size: int, is_descending: bool) -> Any:
     return lambda a, b: place(a) < place(b)
 
 
+@collective
 def radix_sort(
     d_in_keys: Any,
     d_out_keys: Any,
@@ -162,6 +163,7 @@ def radix_sort(
     return made(RadixSort, group, specify, build)
 
 
+@collective
 def merge_sort(
     d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, op: Op, *, group: Any = None
 ) -> MergeSort:

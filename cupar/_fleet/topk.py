@@ -13,6 +13,7 @@ from .._launch.arguments import two_phases
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
 from .comm import on_all, raw
+from .group import collective
 from .sharded import Sharded, made
 
 
@@ -70,6 +71,7 @@ class TopK(Sharded):
         return found
 
 
+@collective
 def top_k(
     d_in_keys: Any,
     d_out_keys: Any,

@@ -413,6 +413,19 @@ def test_an_interrupt_is_told_to_all():
         assert "rank 0 raised KeyboardInterrupt" in failing_ranks.told(group, group.synchronize)
 
 
+def test_wrong_arguments_of_a_factory_are_told_to_all():
+    def told(group):
+        x, out = np.arange(9), np.zeros(9, "i8")
+        given = (x, out, ranks.plus) if group.rank != failing_ranks.VICTIM else (x, out)
+        found = failing_ranks.told(group, lambda: distributed.inclusive_scan(*given, group=group))
+        return found, failing_ranks.told(group, int)
+
+    found = on_all(distributed.threads(3, 60), told)
+    missing = "TypeError: inclusive_scan() missing 1 required positional argument: 'op'"
+    assert found[failing_ranks.VICTIM] == (missing, "nothing")
+    assert found[0] == found[2] == (f"GroupError: inclusive_scan: rank 1 raised {missing}", "nothing")
+
+
 def two_phases(made, arguments):
     made(None, *arguments)
     made(np.zeros(1, "u1"), *arguments)
