@@ -148,12 +148,13 @@ def has_code(spec: Specialisation) -> bool:
 
 def is_gathered(spec: Specialisation) -> bool:
     """Whether values are read by compiled code, as they are no array, where NumPy does the rest."""
-    return any(each.name == "d_in_values" and not each.is_pointer for each in spec.arguments)
+    # No generators here and below, at whose end Ctrl-C would be lost.
+    return bool([each for each in spec.arguments if each.name == "d_in_values" and not each.is_pointer])
 
 
 def is_listed(spec: Specialisation) -> bool:
     """Whether offsets say where segments are."""
-    return any(each.name == "start_offsets_in" for each in spec.arguments)
+    return "start_offsets_in" in [each.name for each in spec.arguments]
 
 
 def phase_spec_of(spec: Specialisation) -> PhaseSpec:

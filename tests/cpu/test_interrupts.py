@@ -11,6 +11,8 @@ import time
 
 import numpy as np
 import pytest
+from support.common import in_threads
+from support.faults import in_child
 from support.interrupts import each_interrupt
 
 import cupar
@@ -44,6 +46,62 @@ def test_no_interrupt_of_a_call_is_lost_and_calls_go_on(n, monkeypatch):
         assert each_interrupt(call, check) > 50
     finally:
         gc.enable()
+
+
+def copied():
+    items, out = np.arange(9.0), np.zeros(5)
+    places = np.array([4, 0]), np.array([7, 2]), np.array([2, 0])
+    return (
+        cupar.segmented_copy(items, out, *places, cc="cpu"),
+        (items, out, 2, *places),
+        [out],
+        [0, 1, 4, 5, 6],
+    )
+
+
+def ranked():
+    rows, out = np.array([[3, 9, 1], [7, 5, 6]]), np.zeros(2, int)
+    search = cupar.segmented_nth_element(rows, out, cc="cpu")
+    return search, (rows, out, None, 1, 6, 2, None, None, None), [out], [3, 6]
+
+
+def counted_between_levels():
+    samples, counts, levels = np.array([0.5, 2, 2, np.nan, 9]), np.zeros(2, int), np.array([0.0, 1, 3])
+    histogram = cupar.histogram_range(samples, counts, 3, levels, 5, cc="cpu")
+    return histogram, (samples, counts, 3, levels, 5), [counts], [1, 2]
+
+
+def united():
+    a, b, out, count = np.array([1, 2, 2, 5]), np.array([2, 3]), np.zeros(5, int), np.zeros(1, int)
+    union = cupar.set_union(a, None, b, None, out, None, count, cc="cpu")
+    return union, (a, None, 4, b, None, 2, out, None, count), [out, count], [1, 2, 2, 3, 5, 5]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("made", [copied, ranked, counted_between_levels, united])
+def test_interrupts_forks_and_threads_leave_algorithms_that_work(made):
+    algorithm, arguments, outputs, expected = made()
+    named = {"segment_size": 3} if made is ranked else {}
+
+    def call():
+        algorithm.run(*arguments, **named)
+
+    def check():
+        for each in outputs:
+            each[...] = 0
+        call()
+        assert np.concatenate(outputs).tolist() == expected
+
+    check()
+    gc.collect()
+    gc.disable()
+    try:
+        assert each_interrupt(call, check) > 5
+    finally:
+        gc.enable()
+    assert in_child(check) == 0
+    assert in_threads(4, call) == [None] * 4  # the same results, in the same arrays
+    check()
 
 
 def test_an_interrupt_of_a_build_is_not_lost(empty_cache, monkeypatch):
