@@ -15,6 +15,7 @@ import numpy as np
 from .._fingerprint import walk
 from .._functions.calls import Operand
 from .._ir.iterator import Iterator
+from ..nth_element import segmented_nth_element
 from ..reduce import reduce_into
 from ..scan import exclusive_scan, inclusive_scan
 from ..segmented import segmented_reduce, segmented_sort
@@ -90,6 +91,7 @@ _OF_ROWS: dict[Any, tuple[Any, str]] = {
     reduce_into: (segmented_reduce, ""),
     radix_sort: (segmented_sort, "num_items"),
     top_k: (segmented_top_k, "k"),
+    segmented_nth_element: (segmented_nth_element, ""),
     unary_transform: (unary_transform, "num_items"),
     binary_transform: (binary_transform, "num_items"),
 }
@@ -109,13 +111,15 @@ def _under_batch(batch: int, factory: Any, names: Any, fixed: Any, outputs: Any)
         or length is None
         or (of_rows is segmented_reduce and given.get("h_init") is None)
         or not _OF_ALL.isdisjoint(given)
+        or any(name == "d_ranks" for name, _ in names)  # segments by offsets
         or any(isinstance(value, Iterator) for value in given.values())
         or any(size != rows * length for _, size in names)
         or any(math.prod(shape) != rows * each for _, shape, _ in outputs)
     ):
         return None
     of_batch = {"num_segments": batch * rows, "segment_size": length}
-    given |= of_batch if of_rows is not factory or items is None else {"num_items": batch * length}
+    is_flat = of_rows in (unary_transform, binary_transform)
+    given |= {"num_items": batch * length} if is_flat else of_batch
     return (
         of_rows,
         tuple([(name, batch * size) for name, size in names]),
@@ -156,7 +160,7 @@ def call(
     Notes
     -----
     It has no derivative. Under ``vmap``, a batch is rows for scans, reductions with an initial value, radix
-    sorts, `top_k` and transforms of whole arrays; others are called one by one.
+    sorts, `top_k`, n-th elements and transforms of whole arrays; others are called one by one.
 
     Examples
     --------

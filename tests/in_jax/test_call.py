@@ -38,6 +38,12 @@ OF_WHOLE_ARRAYS = {
     ),
     cupar.radix_sort: ({}, "d_in_keys", "d_out_keys", lambda x: np.sort(x, -1)),
     cupar.top_k: ({"k": 3}, "d_in_keys", "d_out_keys", lambda x: -np.sort(-x, -1)[..., :3]),
+    cupar.segmented_nth_element: (
+        {"n": 2, "segment_size": 7},
+        "d_in",
+        "d_out",
+        lambda x: np.sort(x, -1)[..., 2:3],
+    ),
     cupar.unary_transform: ({"op": cupar.OpKind.NEGATE}, "d_in", "d_out", lambda x: -x),
 }
 
