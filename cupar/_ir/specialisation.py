@@ -83,6 +83,10 @@ class Specialisation:
         found: Any = self.arguments
         return found  # type: ignore[no-any-return]
 
+    def has(self, name: str) -> bool:
+        """Whether it has an argument of a name: it lacks those that are None."""
+        return any(each.name == name for each in self.arguments)
+
     def option(self, name: str) -> Any:
         """Return an option, None if it is not set."""
         return dict(self.options).get(name)

@@ -147,11 +147,11 @@ _OF_UNIQUE = _tunable("unique", _staged)
 
 
 def _unique_traits(spec: Specialisation) -> str:
-    names, columns = {each.name for each in spec.arguments}, _staged(spec)
+    columns = _staged(spec)
     code = [
         f"struct {name}_t {{}};\nusing {name}_v = unsigned char;"
         for name in ("d_in_items", "d_out_items")
-        if name not in names
+        if not spec.has(name)
     ]
     return members(*code, _constants(_OF_UNIQUE, spec, "d_in_keys", *columns), has_items=len(columns) > 1)
 

@@ -93,6 +93,11 @@ class InPlace(tuple[Field, ...]):
     """
 
 
+def value_or_null(spec: Specialisation, name: str) -> Field:
+    """Return the value of an argument, or a null pointer if the specialisation lacks it."""
+    return Value(name) if spec.has(name) else u64(0)
+
+
 def i32(name: str | int) -> Number:
     """Return a number as an ``int``."""
     return Number(name, "i")

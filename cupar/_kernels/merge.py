@@ -19,6 +19,7 @@ from .family import (
     members,
     prefixed,
     u64,
+    value_or_null,
     void,
 )
 from .tuning import Tunable, operator_types
@@ -41,11 +42,9 @@ class MergeProblem(NamedTuple):
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    has_items = len(spec.arguments) > 3
     keys1, keys2, op = Value("d_in_keys1"), Value("d_in_keys2"), Value("op")
-    items1, items2, items_out = (
-        Value(name) if has_items else u64(0) for name in ("d_in_items1", "d_in_items2", "d_out_items")
-    )
+    names = "d_in_items1", "d_in_items2", "d_out_items"
+    items1, items2, items_out = (value_or_null(spec, name) for name in names)
     count1, count2 = u64("count1"), u64("count2")
 
     def tiles(grid: int | str, partitions: Parameter) -> Launch:
@@ -108,7 +107,7 @@ _TUNABLE = Tunable(
 
 
 def _traits(spec: Specialisation) -> str:
-    missing = () if len(spec.arguments) > 3 else void("d_in_items1_t", "d_in_items2_t", "d_out_items_t")
+    missing = () if spec.has("d_in_items1") else void("d_in_items1_t", "d_in_items2_t", "d_out_items_t")
     return members(*missing, **prefixed("tile_", _TUNABLE.given(spec)))
 
 

@@ -21,6 +21,7 @@ from .family import (
     members,
     prefixed,
     u64,
+    value_or_null,
     void,
 )
 from .tuning import Tunable, operator_types
@@ -38,8 +39,7 @@ _ARRAYS = ("n", "tiles", "passes", "keys", "items")
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    has_items = len(spec.arguments) > 2
-    items_in, items_out = (Value(name) if has_items else u64(0) for name in ("d_in_items", "d_out_items"))
+    items_in, items_out = (value_or_null(spec, name) for name in ("d_in_items", "d_out_items"))
     output, spare = (Value("d_out_keys"), items_out), (Storage("keys"), Storage("items"))
     op, passes, first = Value("op"), i32("passes"), i32("first")
     tiles = Launch(
@@ -118,7 +118,7 @@ _TUNABLE = Tunable("merge sort", policies.TilePolicy, _default, operator_types, 
 
 
 def _traits(spec: Specialisation) -> str:
-    missing = () if len(_sizes(spec)) > 1 else void("d_in_items_t", "d_out_items_v")
+    missing = () if spec.has("d_in_items") else void("d_in_items_t", "d_out_items_v")
     return members(*missing, **prefixed("tile_", _TUNABLE.given(spec)))
 
 

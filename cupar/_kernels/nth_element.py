@@ -21,7 +21,7 @@ from .family import (
     i32,
     i64,
     members,
-    u64,
+    value_or_null,
 )
 from .segments import (
     LIST_NUMBERS,
@@ -79,10 +79,9 @@ _LONG_NUMBERS = ("queue", "segment_of", "bins", "copies", "most_segments", "most
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    names = [each.name for each in spec.arguments]
-    has_offsets, has_next = "end_offsets_in" in names, "d_out_next" in names
+    has_offsets, has_next = spec.has("end_offsets_in"), spec.has("d_out_next")
     keys, segments = Value("d_in"), sorted_segments(has_offsets)
-    results = Value("d_out"), Value("d_out_next") if has_next else u64(0)
+    results = Value("d_out"), value_or_null(spec, "d_out_next")
     ranks: Parameter = Value("d_ranks") if has_offsets else i64("rank")
 
     def short(name: str) -> Launch:
@@ -189,10 +188,8 @@ def _plan_long(
 
 
 def _traits(spec: Specialisation) -> str:
-    names = [each.name for each in spec.arguments]
-    has_offsets = "end_offsets_in" in names
-    flags = {"has_next": "d_out_next" in names, "propagates": spec.option("order") == PROPAGATING}
-    ranks = f"using ranks_t = {'d_ranks_t' if has_offsets else 'cupar::same_rank'};"
+    flags = {"has_next": spec.has("d_out_next"), "propagates": spec.option("order") == PROPAGATING}
+    ranks = f"using ranks_t = {'d_ranks_t' if spec.has('d_ranks') else 'cupar::same_rank'};"
     return members(ranks, *row_types(spec), **flags)
 
 

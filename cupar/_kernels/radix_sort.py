@@ -24,6 +24,7 @@ from .family import (
     prefixed,
     u32,
     u64,
+    value_or_null,
     void,
 )
 from .tuning import Tunable, value_types
@@ -89,10 +90,8 @@ def _way(number: int, passes: int, is_overwritten: bool) -> int:
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    has_values = len(spec.arguments) > 2
     places: dict[str, tuple[Value | Storage | Number, ...]] = {
-        end: (Value(f"d_{end}_keys"), Value(f"d_{end}_values") if has_values else u64(0))
-        for end in ("in", "out")
+        end: (Value(f"d_{end}_keys"), value_or_null(spec, f"d_{end}_values")) for end in ("in", "out")
     }
     places["spare"] = (Storage("keys"), Storage("values"))
 
@@ -304,7 +303,7 @@ _TUNABLE = Tunable("radix sort", policies.TilePolicy, _default, value_types, _sp
 
 
 def _traits(spec: Specialisation) -> str:
-    missing = () if len(spec.arguments) > 2 else void("d_in_values_v")
+    missing = () if spec.has("d_in_values") else void("d_in_values_v")
     is_descending = spec.option("order") == "DESCENDING"
     return members(*missing, is_descending=is_descending, **prefixed("tuned_", _TUNABLE.given(spec)))
 

@@ -23,6 +23,7 @@ from .family import (
     members,
     u32,
     u64,
+    value_or_null,
     void,
 )
 from .segmented_sort import SegmentedSortProblem
@@ -54,9 +55,8 @@ _QUEUE_GRIDS = ("tiles_grid", "level_grid")
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    names = [each.name for each in spec.arguments]
-    has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
-    values_in, values_out = (Value(f"d_{end}_values") if has_values else u64(0) for end in ("in", "out"))
+    has_offsets = spec.has("end_offsets_in")
+    values_in, values_out = (value_or_null(spec, f"d_{end}_values") for end in ("in", "out"))
     output = (Value("d_out_keys"), values_out)
     spare: tuple[Storage | Number, ...] = (Storage("keys"), Storage("values"))
     segments = sorted_segments(has_offsets)
@@ -169,8 +169,8 @@ def _queue(
 
 
 def _traits(spec: Specialisation) -> str:
-    has_values = any(each.name == "d_in_values" for each in spec.arguments)
-    return members(*row_types(spec), *(() if has_values else void("d_in_values_t", "d_out_values_v")))
+    missing = () if spec.has("d_in_values") else void("d_in_values_t", "d_out_values_v")
+    return members(*row_types(spec), *missing)
 
 
 SEGMENTED_MERGE_SORT = Family(

@@ -28,6 +28,7 @@ from .family import (
     members,
     u32,
     u64,
+    value_or_null,
     void,
 )
 from .radix_sort import ways
@@ -130,11 +131,8 @@ def _fits(spec: Specialisation, policy: policies.SegmentedSortPolicy) -> bool:
 
 
 def _scope(spec: Specialisation) -> dict[str, str]:
-    names = {each.name for each in spec.arguments}
-    return {
-        **value_types(spec, "d_in_keys", "d_in_values"),
-        "segments": "offsets" if "start_offsets_in" in names else "rows",
-    }
+    segments = "offsets" if spec.has("start_offsets_in") else "rows"
+    return {**value_types(spec, "d_in_keys", "d_in_values"), "segments": segments}
 
 
 _TUNABLE = Tunable("segmented sort", policies.SegmentedSortPolicy, _default, _scope, _space, _fits)
@@ -151,14 +149,12 @@ def _groups(smallest_team: int) -> list[int]:
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    names = [each.name for each in spec.arguments]
-    has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
+    has_offsets = spec.has("end_offsets_in")
     groups = _groups(_smallest_team(spec))
     places: dict[str, tuple[Value | Storage | Number, ...]] = {
-        end: (Value(f"d_{end}_keys"), Value(f"d_{end}_values") if has_values else u64(0))
-        for end in ("in", "out")
+        end: (Value(f"d_{end}_keys"), value_or_null(spec, f"d_{end}_values")) for end in ("in", "out")
     }
-    places["spare"] = (Storage("keys"), Storage("values") if has_values else u64(0))
+    places["spare"] = (Storage("keys"), Storage("values") if spec.has("d_in_values") else u64(0))
 
     def between(source: str, target: str) -> tuple[Value | Storage | Number, ...]:
         return tuple(each for pair in zip(places[source], places[target], strict=True) for each in pair)
@@ -365,12 +361,11 @@ def _rows(facts: _SegmentedSortFacts, n: int, length: int, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    has_values = any(each.name == "d_in_values" for each in spec.arguments)
     flags = {
         "is_descending": spec.option("order") == "DESCENDING",
         "has_512": 512 in _groups(_smallest_team(spec)),
     }
-    missing = () if has_values else void("d_in_values_v")
+    missing = () if spec.has("d_in_values") else void("d_in_values_v")
     return members(*missing, *row_types(spec), **flags, **_TUNABLE.given(spec)._asdict())
 
 

@@ -50,7 +50,7 @@ def leasts(tops: Sequence[int]) -> tuple[int, ...]:
 
 def row_types(spec: Specialisation) -> tuple[str, ...]:
     """Return members of a traits struct: for segments without offsets, types in the place of theirs."""
-    if any(each.name == "start_offsets_in" for each in spec.arguments):
+    if spec.has("start_offsets_in"):
         return ()
     return "using start_offsets_in_t = cupar::row_starts;", "using end_offsets_in_t = cupar::row_ends;"
 

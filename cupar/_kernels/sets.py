@@ -19,6 +19,7 @@ from .family import (
     aligned,
     members,
     u64,
+    value_or_null,
     void,
 )
 from .merge import MergeProblem
@@ -41,11 +42,9 @@ _BLOCK, _GRID = range(2)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    names = {each.name for each in spec.arguments}
     keys1, keys2, op = Value("d_in_keys1"), Value("d_in_keys2"), Value("op")
-    items1, items2, items_out = (
-        Value(name) if name in names else u64(0) for name in ("d_in_items1", "d_in_items2", "d_out_items")
-    )
+    names = "d_in_items1", "d_in_items2", "d_out_items"
+    items1, items2, items_out = (value_or_null(spec, name) for name in names)
     count1, count2 = u64("count1"), u64("count2")
 
     def tiles(grid: int | str, storage: Parameter, cuts: Parameter) -> Launch:
@@ -128,9 +127,8 @@ _TUNABLE = Tunable(
 
 def _traits(spec: Specialisation) -> str:
     check_size(spec, _columns(spec), sum(_sizes(spec)))
-    names = {each.name for each in spec.arguments}
     items = ("d_in_items1_v", "d_in_items1_t", "d_in_items2_t", "d_out_items_t")
-    missing = void(*(each for each in items if each[:-2] not in names))
+    missing = void(*(each for each in items if not spec.has(each[:-2])))
     operation = f"static constexpr auto operation = cupar::{spec.algorithm};"
     return members(operation, *missing, **_TUNABLE.given(spec)._asdict())
 

@@ -29,6 +29,7 @@ from .family import (
     members,
     u32,
     u64,
+    value_or_null,
 )
 from .radix_sort import ways
 from .segmented_sort import TILE_PLACE
@@ -117,10 +118,9 @@ _FIRST_LEVELS = 2  # that one shape has at most
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    names = [each.name for each in spec.arguments]
-    has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
     key_size = spec.arguments[0].value.itemsize
-    values = (Value("d_in_values"), Value("d_out_values")) if has_values else (u64(0), u64(0))
+    values = value_or_null(spec, "d_in_values"), value_or_null(spec, "d_out_values")
+    has_offsets = spec.has("end_offsets_in")
     segments = sorted_segments(has_offsets)
     given = ("n", "k")
 
@@ -523,7 +523,7 @@ def _plan_groups(facts: _TopKFacts, items: int, k: int, size: int, emit: Emit) -
 
 
 def _traits(spec: Specialisation) -> str:
-    has_values = any(each.name == "d_in_values" for each in spec.arguments)
+    has_values = spec.has("d_in_values")
     constants = {
         "is_descending": spec.option("order") == "DESCENDING",
         "has_payload": has_values,
