@@ -116,7 +116,7 @@ def agreed(data: bytes, size: int, gather: Callable[[_Bytes, _Bytes], None]) -> 
     sent[begin : begin + len(here)] = here
     gather(sent, found.reshape(-1))
     if (found[:, : len(_AGREES)] != sent[: len(_AGREES)]).any():
-        raise GroupError(ASTRAY)
+        raise on_all(GroupError(ASTRAY))
     lengths = [int.from_bytes(each[len(_AGREES) : begin].tobytes(), "little") for each in found]
     most = max(lengths)
     if most > WHOLE - begin:

@@ -99,7 +99,11 @@ class Group:
             self._talked += 1
             return method(*arguments)
         except Exception as error:
-            self._end((str(error).splitlines() or [type(error).__name__])[0])
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            if is_on_all(error):  # the transport goes on: the next group of these ranks has it, too
+                self._failure = why
+            else:
+                self._end(why)
             raise GroupError(f"{self.transport}: {self._failure}") from error
         except BaseException as interrupt:
             self.fail(interrupt)

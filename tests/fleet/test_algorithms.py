@@ -131,22 +131,37 @@ def test_two_threads_of_a_rank_are_told_apart():
         assert "one while another thread of this rank is in one" in found
 
 
+class Gathers:
+    """A transport that agrees by gathers, as of gloo and MPI are."""
+
+    transport, exchange, total, is_aborted = "gathers", None, None, False
+
+    def __init__(self, comm):
+        self.rank, self.size, self.gather = comm.rank, comm.size, comm.gather
+
+    def agree(self, data):
+        return comm.agreed(data, self.size, lambda sent, found: self.gather(sent, found, None))
+
+    def abort(self, why):
+        self.is_aborted = True
+
+
 def test_messages_of_any_length_and_other_calls():
+    """Ranks that agree and ranks that gather a record tell each other apart, and have another group then."""
     said = [b"", b"a" * 300, b"b" * 232]
 
-    def told(group):
-        def gather(sent, found):
-            group.comm.gather(sent, found, None)
-
-        assert comm.agreed(said[group.rank], 3, gather) == said
-        assert comm.agreed(said[group.rank][:9], 3, gather) == [each[:9] for each in said]
+    def told(inner):
+        group = distributed.group(Gathers(inner.comm))
+        assert group.agree(said[group.rank]) == said
+        assert group.agree(said[group.rank][:9]) == [each[:9] for each in said]
         record, records = np.zeros(9, "u1"), np.zeros((3, 9), "u1")
-        if group.rank:
-            return failing_ranks.told(group, lambda: comm.agreed(b"", 3, gather))
-        return failing_ranks.told(group, lambda: group.gathering(record, records)(None))
+        gather = group.gathering(record, records) if group.rank else lambda stream: group.synchronize()
+        found = failing_ranks.told(group, lambda: gather(None))
+        assert distributed.group(group.comm).sizes(group.rank) == [0, 1, 2]
+        return found, group.comm.is_aborted
 
-    for found in on_all(distributed.threads(3, 60), told):
-        assert found.endswith(comm.ASTRAY)
+    astray = f"GroupError: gathers: {comm.ASTRAY}"
+    assert on_all(distributed.threads(3, 60), told) == [(astray, False)] * 3
 
 
 def test_prefixes_of_scans_in_place():
