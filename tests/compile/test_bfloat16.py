@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.templates import compiled
 
 import cupar
 from cupar import OpKind, SortOrder, gpu_struct, structs
@@ -239,10 +240,17 @@ BUILDS = {
 }
 
 
+# Of others, C++ has what is asked of the type; its instructions are the same.
+LINKED = ("reduce", "reduce, any order", "reduce to float32", "transform", "select", "counting", "constant")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDS)
 def test_builds(name):
-    assert BUILDS[name](BF16).build.cubin_size
+    if name in LINKED:
+        assert BUILDS[name](BF16).build.cubin_size
+    else:
+        compiled(lambda: BUILDS[name](BF16))
 
 
 @pytest.mark.slow

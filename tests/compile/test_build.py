@@ -26,9 +26,8 @@ def test_operator_is_inlined(dtype, tmp_path):
     assert spills_or_calls(reduction, tmp_path) == []
 
 
-@pytest.mark.parametrize("dtype", ["i4", "c8"])
-def test_operator_is_inlined_into_scans(dtype, tmp_path):
-    scan = cupar.exclusive_scan(dtype, dtype, sums, np.zeros(1, dtype), cc=CC)
+def test_operator_is_inlined_into_scans(tmp_path):
+    scan = cupar.exclusive_scan("c8", "c8", sums, np.zeros(1, "c8"), cc=CC)
     assert "cupar_scan_staged" in kernels(scan, tmp_path)
     assert "CALL" not in " ".join(spills_or_calls(scan, tmp_path))
 
@@ -56,7 +55,7 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
     assert half_stores(other)
 
 
-@pytest.mark.parametrize("cc", [80, "8.9", (10, 0), "sm_120"])
+@pytest.mark.parametrize("cc", ["8.0", (10, 0), "sm_120"])
 def test_builds_for_any_gpu(cc, tmp_path):
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
     assert reduction.build.cc == parse_cc(cc)
@@ -80,16 +79,16 @@ def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
     [("f4", "f4", "f8"), ("i4", "i8", "i4"), ("f4", "c8", "c16"), ("c8", "c16", "c8")],
 )
 def test_known_kinds_with_conversions(source, accumulator, target, tmp_path):
-    """Reductions of all, scans of two, and those of segments of the other two."""
+    """Reductions of all, a scan, and one of segments."""
     h_init = np.zeros(1, accumulator)
     reduction = cupar.reduce_into(source, target, cupar.OpKind.PLUS, h_init, cc=CC)
     assert spills_or_calls(reduction, tmp_path) == []
-    if source in ("i4", "c8"):
+    if source == "c8":
         scan = cupar.exclusive_scan(source, target, cupar.OpKind.PLUS, h_init, cc=CC)
         assert spills_or_calls(scan, tmp_path) == []
-        return
-    segmented = cupar.segmented_reduce(source, target, "i4", "i4", np.add, h_init, cc=CC)
-    assert "CALL" not in " ".join(spills_or_calls(segmented, tmp_path))
+    if target == "f8":
+        segmented = cupar.segmented_reduce(source, target, "i4", "i4", np.add, h_init, cc=CC)
+        assert "CALL" not in " ".join(spills_or_calls(segmented, tmp_path))
 
 
 def test_size_of_the_cubin():

@@ -20,7 +20,7 @@ HEADERS = package_folder("cuda.cccl.headers.include")
 PROGRAM = """
 import sys, cupar
 from cupar._compile import toolchain
-made = cupar.inclusive_scan("i4", "i4", lambda a, b: a + b, cc=90)
+made = cupar.merge("i4", None, "i4", None, "i4", None, cupar.OpKind.LESS, cc=90)
 print(made.build.origin, toolchain.template_versions()["cuda-cccl"])
 """
 

@@ -117,7 +117,8 @@ ONE_PHASE = ("unary_transform", "binary_transform", "lower_bound")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_all_forms_of_a_call(gpu, name):
+def test_all_forms_of_a_call(only, gpu, name):
+    only()
     made_with, counts = CASES[name]
     call = {**made_with, **counts}
     run, make = getattr(compute, name), getattr(compute, f"make_{name}")
@@ -147,7 +148,8 @@ def test_histogram(gpu):
     assert len(gpu.launched) and len(set(gpu.loaded)) == 1
 
 
-def test_what_was_asked_is_remembered(gpu, monkeypatch):
+def test_what_was_asked_is_remembered(only, gpu, monkeypatch):
+    only()
     pairs = [DeviceArray(0x10000, 10, PAIR.dtype) for _ in range(2)]
     keys = compute.DoubleBuffer(X, Y)
 
@@ -281,7 +283,8 @@ def test_errors_name_parameters_as_they_are_called_here(gpu):
     assert compute.op.make_op_adapter(less) is less and isinstance(less, compute.op.OpAdapter)
 
 
-def test_outputs_beside_double_buffers_do_not_count(gpu):
+def test_outputs_beside_double_buffers_do_not_count(only, gpu):
+    only()
     keys = compute.DoubleBuffer(X, Y)
     compute.radix_sort(d_in_keys=keys, d_out_keys=Z, num_items=100, order=compute.SortOrder.DESCENDING)
     assert keys.selector in (0, 1) and gpu.launched
@@ -316,7 +319,8 @@ def test_wrong_compute_capabilities(wrong):
         compute.make_unary_transform(d_in="f4", d_out="f4", op=double, compute_capability=wrong)
 
 
-def test_proxies_have_no_data(gpu):
+def test_proxies_have_no_data(only, gpu):
+    only()
     proxy = compute.ProxyArray(np.int32)
     assert repr(proxy) == "ProxyArray(dtype=int32)" and proxy.dtype == np.int32
     assert proxy.__cuda_array_interface__["typestr"] == "<i4"

@@ -38,13 +38,11 @@ def run(tmp_path):
 
 
 def test_what_does_not_use_it_is_the_same_with_and_without_it(run):
-    code = "print(build(lambda a, b: a - 2 * b))"
-    assert run(code, installed=False) == ["built"]
-    assert run(code) == ["disk"]
-    assert run(f"{INITIALISED}\n{code}") == ["registered", "disk"]
-    code = f"{INITIALISED}\nprint(build(lambda a, b: a - 3 * b))"
-    assert run(code) == ["registered", "linked"]
-    assert run("print(build(lambda a, b: a - 3 * b))", installed=False) == ["disk"]
+    one, other = (f"print(build(lambda a, b: a - {n} * b))" for n in (2, 3))
+    assert run(one, installed=False) == ["built"]
+    again = "cupar.cache.clear(disk=False)"
+    assert run("\n".join([one, INITIALISED, again, one, other])) == ["disk", "registered", "disk", "linked"]
+    assert run(other, installed=False) == ["disk"]
 
 
 def test_its_types_are_refused_and_its_functions_are_linked(run):

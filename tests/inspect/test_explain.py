@@ -366,7 +366,7 @@ metas = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(metas, metas)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_metadata_of_any_kind_is_compared(now, before):
     assert difference(now, now) == ()
     assert all(map(str, difference(now, before)))

@@ -198,11 +198,12 @@ OPERATORS = {
           return other[a]
         """,
     "items": "def op(a):\n  total = 0.0\n  for x in table:\n    total += x\n  return total * a",
-    "many globals": "def op(a): return table[a] + (" + " + ".join(f"N{i}" for i in range(300)) + ")",
+    "many globals": "def op(a):\n"
+    + "".join(f"  N{i}\n" for i in range(300))
+    + "  return table[a] + (N1 + N299)",
     "many variables": "def op(a):\n"
-    + "".join(f"  v{i} = a * {i}\n" for i in range(230))
-    + "  return table[a] + "
-    + " + ".join(f"v{i}" for i in range(230)),
+    + "".join(f"  v{i} = a\n" for i in range(230))
+    + "  return table[a] + v0 + v229",
 }
 MANY = {f"N{i}": i for i in range(300)}
 

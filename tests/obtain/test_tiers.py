@@ -344,9 +344,11 @@ def test_a_forked_process_can_do_it_itself(gpu, held, monkeypatch):
 
 PREAMBLE = """
     import sys, time, numpy as np, pytest, cupar
+    from support import compilers
     from support.gpu import pretended
     from support.two_tiers import twofold
     patch = pytest.MonkeyPatch()
+    compilers.as_in_the_run(many=False)
     pretended(patch, 90)
     ask = lambda **more: twofold("i4", "i4", lambda a, b: a + b, np.zeros(1, "i4"), **more)
 """

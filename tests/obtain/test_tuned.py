@@ -257,8 +257,9 @@ def test_one_that_cannot_be_built_is_left_alone(gpu, monkeypatch):
         assert ask().build.policy.source == "cupar"
 
 
-def test_which_source_decided(empty_cache):
+def test_which_source_decided(only):
     """Scans look ahead where a table says so; where it has nothing, CUB's selector decides."""
+    only()
     plus = cupar.OpKind.PLUS
     here, old = (cupar.inclusive_scan("f4", "f4", plus, cc=cc).build.policy for cc in (90, 80))
     assert (here.source, here.values) == ("cupar", policies.SCAN.get(90, 4)._asdict())

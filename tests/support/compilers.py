@@ -57,9 +57,9 @@ def once(folder, patch, many=True):
 
         def key(source=source):
             options = [each for each in given if "-pch=" not in each]
-            return source, cc, options, toolchain.include_folders(), headers
+            return source, cc, options, toolchain.include_folders(), headers, name
 
-        if name != "cupar.cu":  # what users write may include files of theirs
+        if name != "cupar.cu" and not _is_all([source, *(text for _, text in headers)], given):
             return make()
         code = make() if any(each.startswith("-create-pch") for each in given) else kept(key(), make)
         if _AllHeaders.asked.text is not None:  # for processes that keep no headers
@@ -97,6 +97,15 @@ def once(folder, patch, many=True):
         precompiled.keep_headers()
     if precompiled._headers is not None:
         precompiled._headers = _AllHeaders()
+
+
+def _is_all(texts, given):
+    """Whether this is all that decides code; what users write may include files of theirs."""
+    theirs = any(each.lstrip("-").startswith(("I", "i", "pre-i")) for each in given)
+    return not theirs and all(each.startswith(b"<") for text in texts for each in _INCLUDE.findall(text))
+
+
+_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*(.*)", re.MULTILINE)
 
 
 class _AllHeaders(precompiled._Headers):

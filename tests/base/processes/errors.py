@@ -11,10 +11,13 @@ if HAS_DRIVER:
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+from support import compilers  # noqa: E402
 
 import cupar  # noqa: E402
 import cupar.compute  # noqa: E402
 from cupar import cuda  # noqa: E402
+
+compilers.as_in_the_run(many=False)
 
 d_x, x, h_init = Array(0x700000000000, 4, "f4"), np.zeros(4, "f4"), np.zeros(1, "f4")
 
