@@ -358,7 +358,8 @@ def test_proxies_have_no_data(only, gpu):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_serialized_and_back(gpu, name, tmp_path, monkeypatch):
+def test_serialized_and_back(only, gpu, name, tmp_path, monkeypatch):
+    only()
     made_with, counts = CASES[name]
     several = [80, CC] if name in ("reduce_into", "lower_bound") else [CC]
     made = getattr(compute, f"make_{name}")(**made_with, compute_capability=several)
