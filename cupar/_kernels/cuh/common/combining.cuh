@@ -14,6 +14,15 @@ constexpr bool is_small_sum = cuda::std::is_integral_v<Accum> && sizeof(Accum) <
 template <class Op, class Accum>
 using combined = cuda::std::conditional_t<is_small_sum<Op, Accum>, unsigned, Accum>;
 
+// Values of which registers do not hold four. What is done with one is not written out several times, as the
+// linker would take seconds for it.
+template <class V>
+constexpr bool is_large = sizeof(V) > 256;
+
+// How often loops over lanes or rows of such values are written out.
+template <class V>
+constexpr int unrolled = is_large<V> ? 1 : 32;
+
 // Combines two neighbours.
 template <class V, class Op>
 __device__ __forceinline__ V combine(const V& a, const V& b, const Op& op) {

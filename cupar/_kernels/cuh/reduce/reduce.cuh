@@ -70,7 +70,7 @@ struct reduce_kernels {
 
   // Combines the values of a warp's first lanes; the first lane has the result.
   static __device__ __forceinline__ value_t reduce_warp(value_t value, int valid_lanes, const op_t& op) {
-#pragma unroll
+#pragma unroll unrolled < value_t>
     for (int lanes = 1; lanes < 32; lanes *= 2) {
       const value_t other = shuffle_down(value, lanes);
       if (static_cast<int>(threadIdx.x % 32) + lanes < valid_lanes) {
@@ -343,7 +343,7 @@ struct reduce_kernels {
     static __device__ __forceinline__ void run(const accum_t* partials, d_out_t out, i64 num_partials,
                                                op_t op, init_t init) {
       join_stream();
-      constexpr int rows  = 4;
+      constexpr int rows  = is_large<accum_t> ? 1 : 4;
       const value_t value = reduce_share<1, rows>(partials, num_partials, rows * threads, op);
       if (threadIdx.x == 0) {
         finish(out, num_partials, value, op, init);

@@ -45,8 +45,8 @@ struct segmented_reduce_kernels {
   // --- Shares of segments: what lanes of a group combine of one, and how they combine that ---
 
   static constexpr int threads = 256, warps = threads / 32;
-  static constexpr int items = vector_items<d_in_t>();  // of a vector
-  static constexpr int rows  = items > 8 ? 2 : 4;       // vectors that a lane takes at once
+  static constexpr int items = vector_items<d_in_t>();                    // of a vector
+  static constexpr int rows = is_large<value_t> ? 1 : items > 8 ? 2 : 4;  // vectors that a lane takes at once
 
   // Blocks that a multiprocessor is to run at once.
   static constexpr bool is_of_words = is_made_of_words<value_t, items, d_in_t>;
@@ -863,15 +863,16 @@ struct segmented_reduce_kernels {
           if constexpr (is_ordered) {
             combine_in_order<1>(all, partials, static_cast<int>(count), lane, 32, op);
           } else {
-            unsigned k = lane;
-            for (; k + 7 * 32 < count; k += 8 * 32) {
-              accum_t loaded[8];
+            constexpr int together = is_large<accum_t> ? 1 : 8;
+            unsigned k             = lane;
+            for (; k + (together - 1) * 32 < count; k += together * 32) {
+              accum_t loaded[together];
 #pragma unroll
-              for (int i = 0; i < 8; ++i) {
+              for (int i = 0; i < together; ++i) {
                 loaded[i] = partials[k + i * 32];
               }
 #pragma unroll
-              for (int i = 0; i < 8; ++i) {
+              for (int i = 0; i < together; ++i) {
                 all.add(loaded[i], op);
               }
             }
