@@ -229,17 +229,12 @@ def _signature(this: CheckedCallable, kind: AlgorithmType, name: str, args: Any,
 
 def _function(kind: AlgorithmType, call: calls.CompiledCall) -> Any:
     known = kind.prepared
-    plans.register(known.plan)
+    phases = plans.Phases(known.plan, known.facts, len(known.kernels))
     names = {
-        "_plan": known.plan,
-        "_facts": plans.facts_reader(known.facts),
-        "_nothing": plans.nothing,
-        "_emitter": plans.emitter(known.facts),
-        "_status_of": plans.status_of,
+        "_needed_by": phases.needed,
+        "_launched": phases.launched,
+        "_executed": phases.executed,
         "_table_of": _table_of,
-        "_allocate": native.allocate,
-        "_release": native.release,
-        "_adopt": native.adopt_context,
         "_on_stack": native.on_stack,
         "_LaunchError": LaunchError,
         "_int": types.int64,

@@ -26,7 +26,7 @@ from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
 from .._launch.arguments import parameters_of
 from . import iterators
-from .arguments import NO_CONTEXT, aligned, integer, stream
+from .arguments import aligned, integer, stream
 from .iterators import IteratorType
 from .problems import number
 from .view_types import ViewType
@@ -36,38 +36,15 @@ def call(self, {parameters}):
     _table = _table_of(self)
     _stream = {stream}
     {checks}
-    _given = _facts(_table)
-    _needed = _plan(_given, _problem, _nothing())
+    _needed = _needed_by(_table, _problem)
     if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
 """
 
 _RUN = """
-    _status, _address = 0, 0
-    if _needed > 0:
-        _status, _address = _allocate(_table, _needed, _stream)
-        if _status == {no_context} and _adopt(_table):
-            _status, _address = _allocate(_table, _needed, _stream)
-        if _status:
-            raise _LaunchError({subject!r}, "cuMemAllocFromPoolAsync", _status)
-    {launch}
-    if _needed > 0:
-        _freed = _release(_table, _address, _stream)
-        if _freed and not _status:
-            raise _LaunchError({subject!r}, "cuMemFreeAsync", _freed)
+    _status = _executed(_table, _problem, _stream, _needed, ({values}))
     if _status:
-        raise _LaunchError({subject!r}, {kernels!r}, _status)
-"""
-
-# A thread of the user's may have no context: the build's is made current, and the launches are tried again.
-_LAUNCH = """
-_status = {no_context}
-while _status & 0xFFFFFFFF == {no_context}:
-    _emit = _emitter(_table, _address, _stream, ({values}))
-    _plan(_given, _problem, _emit)
-    _status = _status_of(_emit)
-    if _status & 0xFFFFFFFF == {no_context} and not _adopt(_table):
-        break
+        raise _LaunchError({subject!r}, {calls!r}, _status)
 """
 
 # The two phases of a call, as in `Algorithm._execute`.
@@ -79,9 +56,9 @@ _GIVEN = """
     _size, _address = temp_storage.nbytes, _int(temp_storage.address) + {slack} & ~{slack}
     if _size < (_needed + {slack} if _needed else 1):
         raise ValueError("temp_storage: needs more bytes for this call: give None to ask how many")
-    {launch}
+    _status = _launched(_table, _problem, _stream, _address, ({values}))
     if _status:
-        raise _LaunchError({subject!r}, {kernels!r}, _status)
+        raise _LaunchError({subject!r}, {calls!r}, _status)
     return _size
 """
 
@@ -141,19 +118,18 @@ class CompiledCall:
         self._order()
         self._init()
         method, phase = self._phase()
+        launches = (f"cuLaunchKernelEx of {each}" for each in prepared.kernels)
         texts: dict[str, Any] = {
             "parameters": ", ".join(shown_parameters(method)),
             "stream": stream(given["stream"], "stream"),
             "checks": self._checks,
             "values": "".join(f"{self._values[name]}, " for name in prepared.values),
-            "no_context": NO_CONTEXT,
             "subject": spec.algorithm,
-            "kernels": ", ".join(f"cuLaunchKernelEx of {each}" for each in prepared.kernels),
+            "calls": ", ".join([*launches, "cuMemAllocFromPoolAsync", "cuMemFreeAsync"]),
             "slack": ALIGNMENT - 1,
             "most": 2**63 - ALIGNMENT,
         }
-        launch = [fill(_LAUNCH, **texts)]
-        self.text = "\n".join(fill(text, launch=launch, **texts) for text in (_HEAD, phase))
+        self.text = "\n".join(fill(text, **texts) for text in (_HEAD, phase))
 
     def _phase(self) -> tuple[Any, str]:
         """Return the method that is called, and the template of what follows the plan."""

@@ -146,47 +146,25 @@ def called(builder: Any, table: Any, name: str, *values: Any) -> Any:
     return builder.call(builder.inttoptr(word_at(builder, table, PLACES[name]), pointer), values)
 
 
-@intrinsic
-def allocate(typing: Any, table: Any, nbytes: Any, stream: Any) -> Any:
-    """Allocate memory in the order of a stream; return the status and the address."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        table, nbytes, stream = values
-        place = cgutils.alloca_once(builder, I64)
-        pool = word_at(builder, table, PLACES["pool"])
-        status = called(builder, table, "cuMemAllocFromPoolAsync", place, nbytes, pool, stream)
-        found = builder.zext(status, I64), builder.load(place)
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(types.int64, 2)(types.int64, types.int64, types.int64), code
-
-
-@intrinsic
-def release(typing: Any, table: Any, address: Any, stream: Any) -> Any:
-    """Free memory in the order of a stream; return the status."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        table, address, stream = values
-        return builder.zext(called(builder, table, "cuMemFreeAsync", address, stream), I64)
-
-    return types.int64(types.int64, types.int64, types.int64), code
+def adopted(builder: Any, table: Any) -> Any:
+    """Make the build's context current if this thread has none; return whether it was done."""
+    place = cgutils.alloca_once(builder, I64, zfill=True)
+    failed = called(builder, table, "cuCtxGetCurrent", place)
+    current = builder.load(place)
+    has_none = builder.and_(
+        builder.icmp_unsigned("==", failed, _I32(0)), builder.icmp_unsigned("==", current, I64(0))
+    )
+    with builder.if_then(has_none):
+        called(builder, table, "cuCtxSetCurrent", word_at(builder, table, PLACES["context"]))
+    return has_none
 
 
 @intrinsic
 def adopt_context(typing: Any, table: Any) -> Any:
-    """Make the build's context current if this thread has none; return whether it was done."""
+    """See `adopted`."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        (table,) = values
-        place = cgutils.alloca_once(builder, I64, zfill=True)
-        failed = called(builder, table, "cuCtxGetCurrent", place)
-        current = builder.load(place)
-        has_none = builder.and_(
-            builder.icmp_unsigned("==", failed, _I32(0)), builder.icmp_unsigned("==", current, I64(0))
-        )
-        with builder.if_then(has_none):
-            called(builder, table, "cuCtxSetCurrent", word_at(builder, table, PLACES["context"]))
-        return builder.zext(has_none, I64)
+        return builder.zext(adopted(builder, *values), I64)
 
     return types.int64(types.int64), code
 

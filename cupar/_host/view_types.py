@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba.core import cgutils, errors, types
-from numba.core.imputils import lower_constant
+from numba.core.imputils import lower_constant, lower_getattr
 from numba.core.registry import cpu_target
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import (
     NativeValue,
     box,
@@ -114,8 +116,6 @@ def _box(typ: ViewType, value: Any, c: Any) -> Any:
 # numba compares the signatures of an overload and of its implementation, annotations included: so these are
 # lambdas, or text.
 _ATTRIBUTES: dict[str, Callable[[ViewType], Any]] = {
-    "ndim": lambda view: view.ndim,
-    "itemsize": lambda view: view.numpy_dtype.itemsize,
     "dtype": lambda view: from_dtype(view.numpy_dtype),
     "writable": lambda view: view.writable,
 }
@@ -132,17 +132,38 @@ def _overload_constant(name: str, find: Callable[[ViewType], Any]) -> None:
 for _name, _find in _ATTRIBUTES.items():
     _overload_constant(_name, _find)
 
-_SIZE = """
-def size(view):
-    size = 1
-    for extent in view.shape:
-        size *= extent
-    return size
-"""
+
+def _items(context: Any, builder: Any, typ: ViewType, value: Any) -> Any:
+    shape = cgutils.create_struct_proxy(typ)(context, builder, value).shape
+    return functools.reduce(builder.mul, cgutils.unpack_tuple(builder, shape), _number(context, 1))
 
 
-overload_attribute(ViewType, "size")(lambda view: define("size of a view", "size", _SIZE, {}))
-overload_attribute(ViewType, "nbytes")(lambda view: lambda view: view.size * view.itemsize)
+def _number(context: Any, number: int) -> Any:
+    return context.get_constant(types.intp, number)
+
+
+# Numbers, as lowered attributes: an overload of each would be a function more to compile for each type.
+_NUMBERS: dict[str, Callable[..., Any]] = {
+    "size": _items,
+    "nbytes": lambda context, builder, typ, value: builder.mul(
+        _items(context, builder, typ, value), _number(context, typ.numpy_dtype.itemsize)
+    ),
+    "ndim": lambda context, builder, typ, value: _number(context, typ.ndim),
+    "itemsize": lambda context, builder, typ, value: _number(context, typ.numpy_dtype.itemsize),
+}
+
+
+@infer_getattr
+class _Numbers(AttributeTemplate):  # type: ignore[misc]
+    key = ViewType
+
+    def generic_resolve(self, view: ViewType, name: str) -> Any:
+        """Return the type of a number."""
+        return types.intp if name in _NUMBERS else None
+
+
+for _name, _lowered in _NUMBERS.items():
+    lower_getattr(ViewType, _name)(_lowered)
 
 
 def _len(view: Any) -> Any:
