@@ -8,10 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis.internal.conjecture import providers
 from support import fewer
 
 # Compilers leave much to collect, and each full collection looks at all that PyTorch, JAX and numba have.
 gc.set_threshold(20_000, 10, 20)
+
+# Hypothesis would read each file of cupar's for constants, 10 s in each worker; and which it has read decides
+# what it draws, so that a test would see other values after others than alone.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda none=providers._local_constants: none
 
 
 def pytest_configure():
@@ -117,6 +123,32 @@ def real_compilers(compilers, monkeypatch):
     """The compilers as they are, for tests of what they do."""
     for (module, name), function in compilers.real.items():
         monkeypatch.setattr(module, name, function)
+
+
+@pytest.fixture
+def optimised(compilers, session_cache, monkeypatch):
+    """What is built for the CPU as users have it, in a cache of its own; see `support.compilers`."""
+    import cupar
+
+    directory = session_cache.with_name("optimised-cache")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(directory))
+    cupar.cache.clear(disk=False)
+    compilers.for_cpu()  # those of all other tests, to which it goes back
+    compilers.with_settings(monkeypatch)
+    yield
+    cupar.cache.clear(disk=False)
+
+
+@pytest.fixture
+def unoptimised(compilers, monkeypatch):
+    """The linker as it is quickest, for tests of builds whose code nobody runs or reads."""
+    import cupar
+
+    cupar.cache.clear(disk=False)  # what call sites have memoised was linked in the other way
+    compilers.unoptimised(monkeypatch)
+    yield
+    cupar.cache.clear(disk=False)
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from support import compilers
 from support.disassembly import instructions, kernels, spills_or_calls
+from support.fewer import every
 from support.sources import iterators_source
 
 import cupar
@@ -58,9 +60,11 @@ def test_partitions_share_a_template(empty_cache, tmp_path):
     assert [name for name in kernels(first, tmp_path) if name == "cupar_partition"]
     assert spills_or_calls(first, tmp_path) == []
     assert partition().build.origin == "memory"
-    assert partition(small, small).build.origin == "linked"
-    assert partition(large, small).build.origin == "linked"  # the two are not the same to each other
-    assert partition(dtype="i4").build.origin == "built"
+    with pytest.MonkeyPatch.context() as patch:
+        compilers.unoptimised(patch)
+        assert partition(small, small).build.origin == "linked"
+        assert partition(large, small).build.origin == "linked"  # the two are not the same to each other
+        assert partition(dtype="i4").build.origin == "built"
     cupar.cache.clear(disk=False)
     assert partition().build.origin == "disk"
 
@@ -77,17 +81,19 @@ def test_partitions_share_a_template(empty_cache, tmp_path):
 def test_what_is_made_of_other_algorithms_is_linked_too(name, make, other, empty_cache, tmp_path):
     first = make()
     assert (first.build.algorithm, first.build.origin) == (name, "built")
-    found = make(other)
-    assert found.build.origin == "linked"
-    assert found.build.key != first.build.key
-    cupar.cache.clear(disk=False)
-    assert make(other).build.origin == "disk"
-    assert make(other).build.origin == "memory"
-    assert spills_or_calls(first, tmp_path) == spills_or_calls(found, tmp_path) == []
+    assert spills_or_calls(first, tmp_path) == []
+    with pytest.MonkeyPatch.context() as patch:
+        compilers.unoptimised(patch)
+        found = make(other)
+        assert found.build.origin == "linked"
+        assert found.build.key != first.build.key
+        cupar.cache.clear(disk=False)
+        assert make(other).build.origin == "disk"
+        assert make(other).build.origin == "memory"
 
 
 @pytest.mark.slow
-def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
+def test_histograms_are_shared_by_what_they_depend_on(empty_cache, unoptimised, tmp_path):
     first = histogram()
     assert (first.build.algorithm, first.build.origin) == ("histogram_even", "built")
     assert [name for name in kernels(first, tmp_path) if name == "cupar_histogram_shared"]
@@ -121,8 +127,10 @@ def test_segmented_sorts_by_a_comparison_share_a_template(empty_cache, tmp_path)
     assert (first.build.algorithm, first.build.origin) == ("segmented_sort", "built")
     assert [name for name in kernels(first, tmp_path) if name == "cupar_segmented_merge_sort_levels"]
     assert spills_or_calls(first, tmp_path) == []
-    assert sort(lambda a, b: b % 10 < a % 10).build.origin == "linked"
-    assert sort(lambda a, b: a > b).build.key == sort(cupar.OpKind.GREATER).build.key
+    with pytest.MonkeyPatch.context() as patch:
+        compilers.unoptimised(patch)
+        assert sort(lambda a, b: b % 10 < a % 10).build.origin == "linked"
+        assert sort(lambda a, b: a > b).build.key == sort(cupar.OpKind.GREATER).build.key
     cupar.cache.clear(disk=False)
     assert sort(lambda a, b: a % 10 < b % 10).build.origin == "disk"
 
@@ -137,8 +145,9 @@ def either(a):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["?", "u2", "i8", "c16"])  # of f4 above
 def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
-    op = either if dtype in ("c8", "c16") else large
-    assert spills_or_calls(select(dtype, dtype, "u8", op, cc=CC), tmp_path) == []
+    op = either if dtype == "c16" else large
+    if dtype in ("?", "c16"):
+        assert spills_or_calls(select(dtype, dtype, "u8", op, cc=CC), tmp_path) == []
     # Three words: with 80 registers in place of 64, 2^27 int64 took 0.79 ms in place of 0.67 on an H200.
     found = spills_or_calls(partition(op, op, dtype), tmp_path)
     assert len(found) <= 6
@@ -146,7 +155,7 @@ def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "u4", "f8", "c8", "c16"])
-def test_searches_of_dtypes_of_every_size(dtype, tmp_path):
+def test_searches_of_dtypes_of_every_size(dtype, unoptimised, tmp_path):
     op = (lambda a, b: a.real < b.real) if dtype in ("c8", "c16") else OpKind.LESS
     assert kernels(lower_bound(dtype, dtype, "u8", op, cc=CC), tmp_path)
 
@@ -161,6 +170,7 @@ def test_histograms_of_dtypes_of_every_kind(samples, tmp_path):
 
 
 @pytest.mark.slow
+@every(3)
 @pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
 def test_indices_are_written_in_their_own_type(index, tmp_path):
     found = instructions(lower_bound("u1", "u1", index, cc=CC), tmp_path)
@@ -194,10 +204,11 @@ def test_outputs_of_another_dtype(tmp_path):
     selection = select("i8", "f2", "i4", small, cc=CC)
     assert spills_or_calls(selection, tmp_path) == []
     assert [name for name in instructions(selection, tmp_path) if name.startswith(("I2F", "F2F"))]
-    assert select("i8", "f2", "i4", large, cc=CC).build.origin == "linked"
     parts = three_way_partition("f4", "f8", "f4", "c8", "i4", small, large, cc=CC)
     assert spills_or_calls(parts, tmp_path) == []
-    runs = cupar.unique_by_key("i4", "f4", "i8", "f2", "i8", OpKind.EQUAL_TO, cc=CC)
+    with pytest.MonkeyPatch.context() as patch:
+        compilers.unoptimised(patch)
+        runs = cupar.unique_by_key("i4", "f4", "i8", "f2", "i8", OpKind.EQUAL_TO, cc=CC)
     assert runs.build.cubin_size > 1000
 
 
@@ -223,6 +234,7 @@ def large_gap(a, b):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unoptimised")
 def test_optional_arrays_have_defaults():
     less, up = OpKind.LESS, SortOrder.ASCENDING
     same = [
@@ -254,6 +266,7 @@ def test_optional_arrays_have_defaults():
         assert without in (["self", "d_in_keys"], ["self", "d_in", "d_out", "num_items"])
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_none_is_what_is_left_out():
     assert (
         lower_bound("f4", "f4", "u8", None, cc=CC).build.key == lower_bound("f4", "f4", "u8", cc=CC).build.key

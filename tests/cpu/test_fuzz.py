@@ -18,6 +18,7 @@ SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "25"))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_random_calls(monkeypatch):
     monkeypatch.setattr(schedules, "_LEAST", schedules._LEAST)  # which the player changes
     monkeypatch.setattr(calls, "_SMALL", calls._SMALL)

@@ -7,6 +7,7 @@ from support.host import run
 
 pytest.importorskip("numba")
 PROCESS = Path(__file__).parent / "processes" / "kernels.py"
+QUICKLY = {"NUMBA_OPT": "0"}  # where each function is called once; other tests have optimised ones
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def lines(tmp_path, session_cache):
 
 @pytest.mark.slow
 def test_compiled_code_launches_what_python_launches(lines):
-    found = lines("same")
+    found = lines("same", **QUICKLY)
     assert not [line for line in found if line.startswith("differs")], found
-    assert len(found) > 50 and all(line.endswith(" 1") for line in found)
+    assert len(found) > 30 and all(line.endswith(" 1") for line in found)
 
 
 def test_all_ways_to_launch(tmp_path, session_cache, lines):
@@ -47,7 +48,7 @@ def test_parallel_loops_launch(lines):
 
 def test_what_is_refused_is_named(lines):
     beyond = "block: expected 1 to 1024 in x and y, and 1 to 64 in z"
-    assert lines("refused") == [
+    assert lines("refused", **QUICKLY) == [
         "ValueError: grid: expected 1 to 2147483647 in x",
         "ValueError: grid: expected 1 to 2147483647 in x",
         "ValueError: grid: expected 1 to 65535 in y and z",
@@ -84,7 +85,7 @@ def test_what_algorithms_are_refused_is_named(lines):
         "out, or call the sort from Python"
     )
     complex_init = "complex128 is not converted to float32 silently; give a NumPy array of one element"
-    assert lines("algorithms_refused") == [
+    assert lines("algorithms_refused", **QUICKLY) == [
         "TypingError: d_in: this algorithm was built for Counting(int64), got cupar.view(int64, 1d, C)",
         "nothing was raised",
         "TypingError: d_in: this algorithm was built for Counting(int64), got Counting(int32)",
@@ -128,7 +129,7 @@ def test_what_algorithms_are_refused_is_named(lines):
 
 
 def test_errors_of_the_driver_and_threads_without_context(lines):
-    assert lines("failing") == [
+    assert lines("failing", **QUICKLY) == [
         "LaunchError: kernel one, from compiled code: cuLaunchKernelEx: CUDA_ERROR_OF_THE_TEST (719)",
         "3",
     ]

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.fewer import every
 from support.host import Array
 
 import cupar
@@ -51,6 +52,7 @@ def asked(view):
     return view.address, view.shape, view.strides, view.ndim, view.size, view.itemsize, view.nbytes, len(view)
 
 
+@every(2)
 @pytest.mark.parametrize(("dtype", "order"), [("f4", "C"), ("u1", "F"), ("c16", "C")])
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_parts_are_numpys(dtype, order, index):

@@ -379,6 +379,7 @@ def test_contents_that_change(places, rng):
         np.testing.assert_array_equal(d_out.get(), table[places])
 
 
+@pytest.mark.usefixtures("optimised")
 def test_many_threads_with_arrays_of_their_own(places):
     d_in = cp.asarray(places)
     wrong = []

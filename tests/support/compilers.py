@@ -5,6 +5,9 @@ see to; and numba the same template of the same functions of cupar's. Between th
 shared by the run's workers; whatever cupar does around them is done each time. Processes that tests start
 compile for themselves, unless they call `as_in_the_run`, as they do with `AS_IN_THE_RUN` before their code;
 cupar's helper processes do.
+
+LLVM does not optimise what is built for the CPU, except in tests of that, which have a cache of their own
+(`optimised`): a build takes a third of the time, and it is its operators that most tests are about.
 """
 
 import functools
@@ -14,13 +17,14 @@ import pickle
 import re
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType, SimpleNamespace
 
 import numpy as np
 
 from cupar._base.errors import BuildError
-from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
+from cupar._compile import numba_settings, nvjitlink, nvrtc, precompiled, toolchain
 from cupar._ir.cpp import END_OF_HEADERS
 from cupar._jobs import helpers
 from cupar._kernels import source
@@ -34,6 +38,14 @@ real = {
     (helpers, "_PROGRAM"): helpers._PROGRAM,
 }
 _SERVES = "_helpers.serve(pipe)"
+
+
+_for_cpu = []
+
+
+def for_cpu():
+    """Do what `once` does for the CPU, which imports numba: at the first build for it, or before."""
+    _for_cpu[-1]()
 
 
 def once(folder, patch, many=True):
@@ -74,8 +86,9 @@ def once(folder, patch, many=True):
         options = toolchain.link_options() if given is None else given
         return kept((codes, cc, [*options], to_ptx), make)
 
-    def built_on_cpu(spec):
-        from cupar._cpu import templates  # which imports numba, for tests that build for the CPU
+    @functools.cache
+    def for_cpu():
+        from cupar._cpu import templates
 
         def compiled(run):
             def make():
@@ -84,11 +97,15 @@ def once(folder, patch, many=True):
             content = _content(run)
             return pickle.loads(make() if content is None else kept(("template", content), make))
 
-        if (templates, "_compiled") not in real:
-            real[templates, "_compiled"] = templates._compiled
-            patch.setattr(templates, "_compiled", compiled)
+        real[templates, "_compiled"] = templates._compiled
+        patch.setattr(templates, "_compiled", compiled)
+        with_settings(patch, OPT=0)
+
+    def built_on_cpu(spec):
+        for_cpu()
         return real[produce, "built_on_cpu"](spec)
 
+    _for_cpu.append(for_cpu)
     patch.setattr(nvrtc, "_compiled", compiled)
     patch.setattr(nvjitlink, "_link", link)
     patch.setattr(produce, "built_on_cpu", built_on_cpu)
@@ -220,10 +237,37 @@ def _told(value, within):
     raise LookupError(kind)
 
 
-def as_in_the_run(many=True):
-    """Have those of a process that a test has started do so, too; `many` as in `once`."""
+def with_settings(patch, **settings):
+    """Have numba and LLVM compile for the CPU with some other settings than cupar's own."""
+    from cupar._cpu import compiling, target
+
+    own = numba_settings.own.__wrapped__
+    others = {**vars(numba_settings), "OWN": {**numba_settings.OWN, **settings}}
+    other = SimpleNamespace(own=contextmanager(FunctionType(own.__code__, others)))
+    for module in (compiling, target):
+        patch.setattr(module, "numba_settings", other)
+    with other.own(target.config):  # LLVM's machine code, too
+        patch.setattr(target.target.target_context, "_internal_codegen", target._Codegen(target.NAME))
+
+
+def unoptimised(patch):
+    """Have nvJitLink optimise nothing, which takes it a third of the time: nobody runs or reads the code.
+
+    A key holds the options of a link, so what it makes has keys of its own.
+    """
+    patch.setattr(toolchain, "LINK_OPTIONS", (*toolchain.LINK_OPTIONS, "-O0"))
+
+
+def as_in_the_run(many=True, is_run=True):
+    """Have those of a process that a test has started do so, too.
+
+    `many` is as in `once`; `is_run` says whether what is built for a GPU is run or read.
+    """
+    patch = SimpleNamespace(setattr=setattr, setenv=os.environ.__setitem__)
     if FOLDER in os.environ:
-        once(Path(os.environ[FOLDER]), SimpleNamespace(setattr=setattr, setenv=os.environ.__setitem__), many)
+        once(Path(os.environ[FOLDER]), patch, many)
+    if not is_run:
+        unoptimised(patch)
 
 
 AS_IN_THE_RUN = f"""

@@ -54,6 +54,7 @@ def spec_of(words, has_offsets=False):
     return requests.named(words[0], words[1:], None, has_offsets, 90)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 @pytest.mark.parametrize("has_offsets", [False, True])
 def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
@@ -82,6 +83,7 @@ def combine(a, b):
     return a[0] * b[0], b[0] * a[1] + b[1]
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", ["recurrence", "backwards", "argmax"])
 def test_iterators_over_arrays_are_made(gpu, name):
     """Of scans of tuples, whichever way they go, and of reductions with indices."""
@@ -109,9 +111,9 @@ def test_iterators_over_arrays_are_made(gpu, name):
     assert {*own.outputs} == {each for each in own.arrays if each.startswith("d_out")}
 
 
-@pytest.fixture
-def bench(gpu):
-    """A bench with two candidates, of which the second one is quicker."""
+@pytest.fixture(scope="module")
+def built():
+    """Two candidates, which a process has built: the specialisation, where they are, and their policies."""
     spec = spec_of(("unary_transform", "float32"))
     tunable = spec.family.tunable
     found = [tunable.made(128, 32, 4), tunable.made(512, 64, 4)]
@@ -120,10 +122,17 @@ def bench(gpu):
         for policy in found:
             builder.submit(policy)
         assert [builder.next(60) for _ in found] == [(policy, "") for policy in found]
-        made = GPU(spec, scratch.found, ITEMS, None)
-        loaded = len(gpu.loaded)  # what comes next is the first candidate
-        gpu.seconds.update({loaded: 2e-3, loaded + 1: 5e-4})
-        yield made, found
+        yield spec, scratch, found
+
+
+@pytest.fixture
+def bench(gpu, built):
+    """A bench with the two candidates, of which the second one is quicker."""
+    spec, scratch, found = built
+    made = GPU(spec, scratch.found, ITEMS, None)
+    loaded = len(gpu.loaded)  # what comes next is the first candidate
+    gpu.seconds.update({loaded: 2e-3, loaded + 1: 5e-4})
+    return made, found
 
 
 def test_turns_are_taken_with_the_default(gpu, bench):

@@ -141,7 +141,7 @@ class Player:
         self.seed = seed
         self.played, self.calls, self.kept = dict.fromkeys(ALGORITHMS, 0), 0, []
 
-    def case(self, number, calls=12, large=False):
+    def case(self, number, calls=6, large=False):
         """Play a case; raise Failure."""
         rng = np.random.default_rng([self.seed, number])
         names = list(ALGORITHMS)
@@ -175,11 +175,11 @@ class Player:
         """Play each algorithm once, and go on until so many seconds are over."""
         end, number = time.monotonic() + seconds, first
         while number < first + len(ALGORITHMS) or time.monotonic() < end:
-            self.case(number, large=number % 5 == 4)
+            self.case(number, large=number % 8 == 4)
             number += 1
         return number
 
-    def together(self, threads=4, calls=30):
+    def together(self, threads=4, calls=12):
         """Call the last builds from several threads at once, each with arrays of its own."""
         failures = []
 
