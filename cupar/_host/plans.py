@@ -91,6 +91,14 @@ def _getitem(facts: Any, place: Any) -> Any:
     return None
 
 
+@overload(len, strict=False)
+def _len(facts: Any) -> Any:
+    if isinstance(facts, FactsType):
+        count = len(facts.items)
+        return lambda facts: count
+    return None
+
+
 def _as_read(kind: Any) -> Any:
     return FactsType(kind) if isinstance(kind, types.BaseTuple) else kind
 

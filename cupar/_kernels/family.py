@@ -268,8 +268,8 @@ def aligned(nbytes: int) -> int:
 def resident_blocks(limits: tuple[int, ...], shared: int) -> int:
     """Return how many blocks with some shared memory are resident, given `Properties.shared_limits`."""
     count = 0
-    for limit in limits:
-        if shared <= limit:
+    for k in range(len(limits)):  # compiled host code has them by number
+        if shared <= limits[k]:
             count += 1
     return count
 
