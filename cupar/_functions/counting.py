@@ -12,6 +12,7 @@ from .._ir.iterator import Iterator, over
 from .._ir.kinds import kind_of
 from .._kernels.reduce_by_index import is_atomic
 from ..histogram import histogram_even, histogram_range
+from ..host import View
 from ..indexed import reduce_by_index
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -481,6 +482,23 @@ def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[A
     return levels
 
 
+def _put_together(
+    work: Work, known: np.ndarray[Any, Any], levels: np.ndarray[Any, Any]
+) -> tuple[Operand, Any]:
+    """Return edges as an array, and levels in the memory behind it: one copy takes both there."""
+    number, unit = len(known), known.itemsize
+    begin = -(-number * unit // 8) * 8
+    both = np.zeros(begin + -(-levels.nbytes // unit) * unit, np.uint8)
+    both[: known.nbytes], both[begin : begin + levels.nbytes] = known.view(np.uint8), levels.view(np.uint8)
+    whole = work.operand(work.put(both.view(known.dtype)))
+    behind = whole.items[begin // unit :]
+    if isinstance(behind, View):
+        behind = View(behind.address, levels.dtype, levels.shape, levels.strides, False, behind)
+    else:
+        behind = behind.view(levels.dtype)[: len(levels)]
+    return work.first(whole, number), behind
+
+
 def histogram_of(
     work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
 ) -> Any:
@@ -491,8 +509,9 @@ def histogram_of(
     known = edges_of(x, bins, interval, work)
     number, levels = len(known) - 1, levels_of(x.dtype, known)
     if weights is None and levels is not None:
-        edges, hist = work.operand(work.put(known)), work.empty((number,), INT64)
-        wanted = x.items, hist.items, number + 1, work.operand(work.put(levels)).items, x.size
+        edges, on_device = _put_together(work, known, levels)
+        hist = work.empty((number,), INT64)
+        wanted = x.items, hist.items, number + 1, on_device, x.size
         work.run(histogram_range(*wanted), *wanted)
     elif weights is None:
         edges, found = bins_of(work, x, known)
