@@ -34,7 +34,7 @@ _NAMES = {
     "predicates": (
         "compress count count_if inner_product partition_copy remove_if transform_reduce transform_scan"
     ),
-    "quantiles": "median nth_element quantile",
+    "quantiles": "median nth_element quantile segment_quantile",
     "reductions": "reduce",
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
     "selection": "CountedRuns Runs copy_if nonzero partition_by reduce_by_key run_length_encode",
@@ -116,6 +116,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.quantiles import median as median
     from ._functions.quantiles import nth_element as nth_element
     from ._functions.quantiles import quantile as quantile
+    from ._functions.quantiles import segment_quantile as segment_quantile
     from ._functions.reductions import reduce as reduce
     from ._functions.scans import cumulative_prod as cumulative_prod
     from ._functions.scans import cumulative_sum as cumulative_sum

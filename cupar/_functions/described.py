@@ -47,6 +47,7 @@ _PARAMETERS = {
         "Negative ones count from the end; beyond the items, they are an\n"
         "    IndexError on the CPU, and wrap around on a GPU.",
     ),
+    "offsets": ("array of integers", "From 0 to the number of items, as on the CPU alone is checked."),
     "flags": ("array", "Of the shape of `indices` or `x`; what is not 0 holds."),
     "seed": ("int, optional", "The same one gives the same order everywhere."),
     "axis": ("int or None, optional", "None: all items in C's order."),
@@ -71,6 +72,7 @@ _PARAMETERS = {
     "k": ("int", "How many."),
     "largest": ("bool, optional", "False: the least."),
     "q": ("number or sequence of numbers", "From 0 to 1, on the host."),
+    "fraction": ("number, optional", "From 0 to 1, on the host; by default the median."),
     "method": (
         '{"linear", "lower", "higher", "nearest", "midpoint"}, optional',
         "What is between two items.",

@@ -9,9 +9,12 @@ import numpy as np
 from .. import structs
 from ..iterators import PermutationIterator, TransformIterator, ZipIterator
 from ..nth_element import segmented_nth_element
-from .axes import AxisLayout, columns, constant, indices
+from ..transform import binary_transform, unary_transform
+from . import libraries, quick
+from .axes import INT64, AxisLayout, columns, constant, indices
 from .calls import Operand, Work, enter
-from .rows import check_kind, over_axes, result_shape, sorted_rows
+from .described import described
+from .rows import check_kind, check_numbers, over_axes, result_shape, sorted_rows
 from .values import accumulated, cast, casting, whole
 
 _FLOAT = np.dtype(np.float64)
@@ -175,6 +178,63 @@ def nth_element(x: Any, n: int, /, *, axis: Any = None, keepdims: bool = False, 
     return enter(_nth_element, {"x": x}, n, axis, keepdims, stream=stream)
 
 
+# Quantiles of all items are found by what an earlier call has learned, without a look at axes.
+
+
+def _between_two(s: Any) -> Any:
+    low, high, part = np.float64(s[0]), np.float64(s[1]), s[2]
+    return _between((low, high, low, part))
+
+
+def _between_floats(s: Any) -> Any:
+    low, high, part = s
+    return _between((low, high, low, part))
+
+
+def _mean_of_two(a: Any, b: Any) -> Any:
+    low, high = np.float64(a), np.float64(b)
+    return low if low == high else (low + high) / 2
+
+
+def _mean_of_floats(low: Any, high: Any) -> Any:
+    return low if low == high else (low + high) / 2
+
+
+_KNOWN = quick.table()
+
+
+def _known(x: Any, q: float, is_mean: bool) -> Any:
+    """Return a quantile, or None if it takes the general path."""
+    try:
+        return _KNOWN[type(x), x.dtype, is_mean](x, q)
+    except (KeyError, AttributeError):
+        return None
+
+
+def _learn(x: Any, result: Any, is_mean: bool) -> None:
+    """Keep how to find a quantile of such an array again."""
+    if not libraries.is_array(x) or not hasattr(x, "dtype"):
+        return
+    dtype, out = (libraries.of("x", each).memory(each).dtype for each in (x, result))
+    if accumulated(dtype) != dtype:
+        return
+    is_float = dtype.kind == "f"
+
+    def made() -> tuple[Any, ...]:
+        item, pair = (segmented_nth_element(dtype, dtype, each, nans="propagate") for each in (None, dtype))
+        if is_mean:
+            op = _mean_of_floats if is_float else _mean_of_two
+            return item, pair, binary_transform(dtype, dtype, out, op)
+        parts = ZipIterator(dtype, dtype, constant(out.type(0)))
+        return item, pair, unary_transform(parts, out, _between_floats if is_float else _between_two)
+
+    quick.learn_ranks(_KNOWN, (type(x), x.dtype, is_mean), x, made, _linear, out)
+
+
+def _linear(q: float, length: int) -> tuple[int, float]:
+    return _place(q, length, "linear")
+
+
 def _first_or_nan(s: Any) -> Any:
     return s[0] if s[2] == s[2] else s[2]
 
@@ -219,7 +279,13 @@ def quantile(
     >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
     array([1.5, 2. ])
     """
-    return enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
+    plain = axis is None and not keepdims and stream is None and type(q) is float and method == "linear"
+    if plain and 0 <= q <= 1 and (found := _known(x, q, False)) is not None:
+        return found
+    result = enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
+    if plain:
+        _learn(x, result, False)
+    return result
 
 
 def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
@@ -241,7 +307,67 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     >>> float(arrays.median(np.array([4, 1, 2, 3])))
     2.5
     """
-    return enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
+    plain = axis is None and not keepdims and stream is None
+    if plain and (found := _known(x, 0.5, True)) is not None:
+        return found
+    result = enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
+    if plain:
+        _learn(x, result, True)
+    return result
+
+
+# --- Of many ranges --------------------------------------------------------------------------------------
+
+
+def _rank_in_range(s: Any) -> Any:
+    first, last, q = s
+    low = np.int64(q * (last - first - 1))
+    return low if low < last - first else last - first - 1
+
+
+def _between_in_range(s: Any) -> Any:
+    low, high, first, last, q, nan = s
+    if first >= last:
+        return nan
+    exact = q * (last - first - 1)
+    place = np.int64(exact)
+    place = place if place < last - first else last - first - 1
+    return _between((low, high, low, exact - place))
+
+
+@described("x", "starts", "ends", starts="offsets", ends="offsets", q="fraction")
+def segment_quantile(
+    work: Work, x: Any, starts: Any, ends: Any, /, q: float = 0.5, *, stream: Any = None
+) -> Any:
+    """Return a quantile of the items of each of many ranges, ``x[start:end]``; NaN if one is, or of none.
+
+    Ranges may have any lengths, leave items out and be in any order, but may not overlap.
+
+    >>> arrays.segment_quantile(np.array([4.0, 1.0, 2.0, 8.0]), np.array([0, 3]), np.array([3, 4]))
+    array([2., 8.])
+    """
+    fraction, _ = quantiles_of(x, q, "linear")
+    if fraction.shape:
+        raise ValueError(f"q: expected one number, got {q!r}")
+    check_numbers("starts", starts, "iu")
+    check_numbers("ends", ends, "iu")
+    if starts.shape != ends.shape:
+        raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
+    out = work.empty(starts.shape, x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT)
+    number = out.size
+    if not number:
+        return out
+    within, part = accumulated(out.dtype), constant(_FLOAT.type(fraction))
+    bounds = cast(starts.items, INT64), cast(ends.items, INT64)
+    ranks = work.kept(TransformIterator(ZipIterator(*bounds, part), _rank_in_range, INT64), number)
+    low, high = (work.temporary(number, x.dtype) for _ in range(2))
+    given = [work.kept(each.items, number) for each in (starts, ends)]
+    items = work.kept(x.items, x.size)
+    search = segmented_nth_element(items, low, high, ranks, *given, nans="propagate")
+    work.run(search, items, low, high, None, x.size, number, ranks, *given)
+    values = ZipIterator(cast(low, within), cast(high, within), *bounds, part, constant(within.type(np.nan)))
+    work.copy(TransformIterator(values, _between_in_range, within), casting(out.items, within), number)
+    return out
 
 
 # --- Of sorted items in several blocks or shards

@@ -7,6 +7,7 @@ goes the long way, which knows all forms and all errors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ from .._base.data import Recent
 from .._device import driver
 from .._fingerprint import walk
 from .._obtain import factory_cache
+from ..iterators import ConstantIterator, ZipIterator
 from ..operators import OpKind
 from ..reduce import reduce_into
+from ..transform import BinaryTransform
 from . import libraries, operators
 from .values import accumulated, initial
 
@@ -104,6 +107,64 @@ def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None
 
 # These convert items to bool: the result for a single item is not the item.
 _CONVERTING = (OpKind.LOGICAL_AND, OpKind.LOGICAL_OR, np.logical_and, np.logical_or)
+
+
+def learn_ranks(
+    known: Recent[Any, Any],
+    key: Any,
+    x: Any,
+    made: Callable[[], tuple[Any, ...]],
+    rank: Callable[[float, int], tuple[int, float]],
+    dtype: np.dtype[Any],
+) -> None:
+    """Keep how to find a quantile of all items of such an array again; `dtype` is that of the result.
+
+    `made` makes a search for an item, one for it and the next one, and what makes the result of both: of two
+    arrays, or of an iterator over both and a number. `rank` returns the index of the item, and that number.
+    """
+    found: list[Any] = []
+
+    def first() -> Any:
+        found.extend(made())
+        return found[0]
+
+    learned = _learned(x, OpKind.IDENTITY, first)
+    if learned is None or not all(each.is_built for each in found):
+        return
+    library, stream, size_of = learned.library, learned.library.stream, _sizer(learned)
+    item, pair, between = (each._run for each in found)
+    own = library.memory(x).dtype
+    new, empty, is_same = library.maker(own), library.maker(dtype), own == dtype
+    is_of_arrays = isinstance(found[2], BinaryTransform)
+    zipped = partial(device.using, True, ZipIterator) if library.on_cpu else ZipIterator
+
+    def call(x: Any, q: float) -> Any:
+        size = size_of(x)
+        if not size:
+            return None
+        n, part = rank(q, size)
+        out, queue = empty(()), stream()
+        try:
+            if is_same and not part:
+                item(queue, (x, out, None, n, size, 1, None, None, None, size))
+                return out
+            low, high = new(1), new(1)
+            pair(queue, (x, low, high, n, size, 1, None, None, None, size))
+            if is_of_arrays:
+                between(queue, (low, high if part else low, out, 1))
+            else:
+                parts = zipped(low, high, _number(dtype, part))
+                between(queue, (parts, out, 1))
+        except (TypeError, ValueError, RuntimeError):  # the general path raises the error, if there is one
+            return None
+        return out
+
+    known[key] = call
+
+
+@lru_cache(256)
+def _number(dtype: np.dtype[Any], value: float) -> ConstantIterator:
+    return ConstantIterator(dtype.type(value))
 
 
 def _entry(learned: _Learned, dtype: np.dtype[Any], h_init: Any, is_scan: bool, op: Any) -> Entry:

@@ -170,3 +170,27 @@ def test_nth_elements_along_axes(axis, rng):
     for n in (0, 2, -1):
         found = on_host(arrays.nth_element(cp.asarray(host), n, axis=axis))
         np.testing.assert_array_equal(found, np.take(ordered, n, axis=along))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_quantiles_of_ranges_are_numpys(dtype, rng):
+    for longest in (3, 700, 9000):
+        lengths, gaps = rng.integers(0, longest, 30), rng.integers(0, 3, 30)
+        ends = np.cumsum(lengths + gaps)
+        order = rng.permutation(30)
+        starts, ends = (ends - lengths)[order], ends[order]
+        host = rng.integers(-99, 99, ends.max() + 5).astype(dtype)
+        if dtype == "f4":
+            host[starts[lengths[order] > 1][0]] = np.nan
+        x, first, last = cp.asarray(host), cp.asarray(starts.astype("i4")), cp.asarray(ends)
+        for q in (0.5, 0, 1, 0.3):
+            found = on_host(arrays.segment_quantile(x, first, last, q))
+            pairs = zip(starts, ends, strict=True)
+            wanted = [np.quantile(host[i:j].astype("f8"), q) if i < j else np.nan for i, j in pairs]
+            assert found.dtype == (np.float32 if dtype == "f4" else np.float64)
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert arrays.segment_quantile(x, first[:0], last[:0]).shape == (0,)
+    with pytest.raises(ValueError, match="q: expected one number"):
+        arrays.segment_quantile(x, first, last, [0.5])
+    with pytest.raises(ValueError, match="ends: expected the shape of `starts`"):
+        arrays.segment_quantile(x, first, last[:3])
