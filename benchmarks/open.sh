@@ -22,7 +22,6 @@ measure() {
   timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
-measure more python benchmarks/more.py --json "$out/more.json"
 measure segments python benchmarks/segments.py --json "$out/segments.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"

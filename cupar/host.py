@@ -50,7 +50,7 @@ class View:
     """
 
     __slots__ = (
-        *("__weakref__", "_kind", "_memory", "_owner", "_words"),
+        *("__weakref__", "_kind", "_memory", "_owner"),
         *("address", "dtype", "shape", "strides", "writable"),
     )
     __module__ = "cupar"
@@ -70,10 +70,16 @@ class View:
         self.shape: tuple[int, ...] = tuple(shape)
         self.strides: tuple[int, ...] = tuple(strides)
         self._owner = owner  # the array, or another owner of the memory
-        words = struct.pack(f"=Q{2 * self.ndim}q", address, *self.shape, *self.strides)
-        self._memory = ctypes.create_string_buffer(words, len(words))
-        self._words = ctypes.addressof(self._memory)  # what compiled code reads, in 8 bytes each
+        self._memory: list[Any] = []
         self._kind: Any = None
+
+    @property
+    def _words(self) -> int:
+        """The address of what compiled code reads, in 8 bytes each; made when it asks."""
+        if not self._memory:
+            words = struct.pack(f"=Q{2 * self.ndim}q", self.address, *self.shape, *self.strides)
+            self._memory.append(ctypes.create_string_buffer(words, len(words)))
+        return ctypes.addressof(self._memory[0])  # of the first, should two threads have made one
 
     @property
     def ndim(self) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from .._ir.iterator import Iterator
 from ..copies import segmented_copy
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
@@ -15,9 +17,9 @@ from ..search import upper_bound
 from ..transform import binary_transform
 from . import libraries
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
-from .calls import Operand, Work, enter, operand_of
+from .calls import Operand, Work, enter
 from .described import described
-from .items import MANY, Counted, along, bits, copied_at_once, joined, size_of, taken
+from .items import Counted, along, bits, copy_spans, joined, size_of, taken
 from .rows import bounds, check_numbers, places_of, promoted, scanned_rows, wrapped
 from .values import cast, integer
 
@@ -207,24 +209,22 @@ def _concatenate(work: Work, *given: Any) -> Operand:
     return joined(work, parts, at, dtype)
 
 
-def _concatenate_spans(
-    work: Work, first: Operand, spans: list[tuple[int, int]], given: dict[str, Any]
-) -> Operand:
-    """Join arrays of which the addresses are known: to describe each takes longer than to copy it."""
-    check_numbers("arrays[0]", first)
-    size, row = sum(items for _, items in spans), math.prod(first.shape[1:])
-    if row:
-        whole = work.empty((size // row, *first.shape[1:]), first.dtype)
-        if copied_at_once(work, spans, whole, given):
-            return whole
-    return _concatenate(work, *[operand_of(work, name, each, None) for name, each in given.items()], 0)
+def _joined(library: libraries.ArrayLibrary, given: list[Any], stream: Any) -> Any:
+    """Return arrays on a GPU along their first axis; None if it takes more than copies of their memory."""
+    spans = library.spans(given)
+    row = 0 if spans is None else math.prod(given[0].shape[1:])
+    if spans is None or not row:
+        return None
+    found, address = library.joined(given, sum(spans.sizes) // row)
+    copy_spans(library, stream, spans, address)
+    return found
 
 
 def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any = None) -> Any:
     """Return arrays one after another along an axis.
 
-    Many arrays on a GPU are copied by one kernel, if they are of one dtype and
-    the axis is the first.
+    Arrays on a GPU that are of one dtype are copied by the driver along the first
+    axis; many of them by one kernel.
 
     Parameters
     ----------
@@ -249,13 +249,15 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
     found = [*arrays]
     if not found:
         raise ValueError("arrays: expected at least one array, got none")
+    if axis == 0 and not isinstance(found[0], (tuple, Iterator)):
+        library = libraries.of("arrays[0]", found[0])
+        if not library.on_cpu:
+            with nullcontext() if stream is None else library.on(stream):
+                made = _joined(library, found, library.stream() if stream is None else stream)
+            if made is not None:
+                return made
     given = {f"arrays[{i}]": each for i, each in enumerate(found)}
-    spans = None
-    if len(found) >= MANY and axis == 0:
-        spans = libraries.of("arrays[0]", found[0]).spans(found)
-    if spans is None:
-        return enter(_concatenate, given, axis, stream=stream, optional=())
-    return enter(_concatenate_spans, {"arrays[0]": found[0]}, spans, given, stream=stream, optional=())
+    return enter(_concatenate, given, axis, stream=stream, optional=())
 
 
 def _of_longer_row(s: Any) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from ctypes import c_size_t, c_uint64, c_void_p
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.fork import in_child
 from .._device import driver
+from .._ir.iterator import Iterator, Leaf
 from ..copies import segmented_copy
 from ..host import View
 from ..iterators import (
+    ConstantIterator,
     CountingIterator,
     PermutationIterator,
     TransformIterator,
@@ -18,8 +23,10 @@ from ..iterators import (
     ZipIterator,
 )
 from ..partition import select
+from . import quick
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work
+from .libraries import ArrayLibrary, Spans
 from .values import cast, integer
 
 
@@ -105,28 +112,112 @@ def _part_of_whole(s: Any) -> Any:
     return i // own * whole + offset + i % own
 
 
-MANY = 8  # arrays that are copied at once, since each copy is a launch
+_WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+_WORDS[16] = np.dtype(np.complex128)
+_FEWER, _FEW = 4, 16  # arrays that the driver copies, and those whose places are parameters of the kernel
+_PLACES = np.dtype([(f"place_{i}", INT64) for i in range(_FEW)])
+_COPIES: Any = quick.table()  # by the bytes of an item and the device
 
 
-def copied_at_once(work: Work, spans: Sequence[tuple[int, int]], whole: Operand, owner: Any) -> bool:
-    """Write arrays one after another by one copy of segments, of the memory that all of them are in.
+def copy_spans(library: ArrayLibrary, stream: Any, spans: Spans, target: int) -> None:
+    """Write the memory of arrays one behind another from some address on.
 
-    `spans` has the address and the items of each. Returns whether that is done: not if they are few or lie
-    askew, nor while a stream is captured, as a graph could not copy the offsets from the host again.
+    They are segments of an array that spans all of them; the driver copies a few in less time of the host.
     """
-    if len(spans) < MANY or work.library.on_cpu or driver.is_captured(driver.stream_handle(work.stream)):
+    addresses, sizes, itemsize = spans
+    word = _WORDS.get(itemsize)
+    at_once = len(sizes) > _FEWER and not target % itemsize
+    if word is None or not (at_once and _copied_at_once(library, stream, spans, word, target)):
+        handle = c_void_p(driver.stream_handle(stream))
+        for address, size in zip(addresses, sizes, strict=True):
+            nbytes = size * itemsize
+            if size:
+                places = c_uint64(target), c_uint64(address), c_size_t(nbytes)
+                driver.call("cuMemcpyDtoDAsync_v2", *places, handle)
+            target += nbytes
+
+
+def _copied_at_once(
+    library: ArrayLibrary, stream: Any, spans: Spans, word: np.dtype[Any], target: int
+) -> bool:
+    """Copy arrays by one kernel, unless they lie askew, or are many while a stream is captured.
+
+    A graph could not copy the places of many from the host again.
+    """
+    is_few = len(spans.sizes) <= _FEW
+    if not is_few and driver.is_captured(driver.stream_handle(stream)):
         return False
-    addresses, lengths = np.array([each for each in spans if each[1]], np.int64).reshape(-1, 2).T
-    address, size, number = int(addresses.min(initial=2**62)), whole.dtype.itemsize, len(lengths)
-    starts, askew = np.divmod(addresses - address, size)
-    if askew.any() or not number:
+    lengths, itemsize = np.array(spans.sizes, np.int64), word.itemsize
+    addresses = np.array(spans.addresses, np.int64)
+    if not lengths.all():  # those without items may be anywhere
+        addresses, lengths = addresses[lengths > 0], lengths[lengths > 0]
+    if not (number := len(lengths)):
+        return True
+    low = int(addresses.min())
+    starts, askew = np.divmod(addresses - low, itemsize)
+    if askew.any():
         return False
     ends, behind = starts + lengths, np.cumsum(lengths)
-    source = bits(View(address, whole.dtype, (int(ends.max()),), (size,), False, owner))
-    offsets = work.operand(work.put(np.concatenate([starts, ends, behind - lengths]))).items
-    target, given = bits(whole.items), [offsets[i * number : (i + 1) * number] for i in range(3)]
-    work.run(segmented_copy(source, target, *given), source, target, number, *given)
+    table = np.concatenate([starts, ends, behind - lengths])
+    given: Any
+    if is_few:
+        kept, own = None, "few"
+        given = [_in_parameters(each.tolist()) for each in (starts, ends, behind - lengths)]
+    else:
+        kept, own = library.empty((table.nbytes,), np.dtype(np.uint8)), "many"
+        offsets = library.memory(kept).address
+        places = c_uint64(offsets), c_void_p(table.ctypes.data), c_size_t(table.nbytes)
+        # From memory that is not pinned, the driver has read all when it returns.
+        driver.call("cuMemcpyHtoDAsync_v2", *places, c_void_p(driver.stream_handle(stream)))
+        given = [_array(offsets + 8 * number * i, INT64, number) for i in range(3)]
+    key = itemsize, own, driver.current_device() if driver.has_several_devices else None
+    copy = _COPIES.get(key)
+    if copy is None:
+        copy = segmented_copy(word, word, *given)
+        if copy.is_built:
+            _COPIES[key] = copy
+    source, out = _array(low, word, int(ends.max())), _array(target, word, int(behind[-1]))
+    copy.run(source, out, number, *given, stream)
     return True
+
+
+def _one_of(i: Any, bit: Any, first: Any, second: Any) -> Any:
+    return second if i & bit else first
+
+
+def _four_of(i: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    return _one_of(i, 2, _one_of(i, 1, a, b), _one_of(i, 1, c, d))
+
+
+def _place_in(s: Any) -> Any:
+    i, t = s
+    first = _one_of(i, 4, _four_of(i, t[0], t[1], t[2], t[3]), _four_of(i, t[4], t[5], t[6], t[7]))
+    second = _one_of(i, 4, _four_of(i, t[8], t[9], t[10], t[11]), _four_of(i, t[12], t[13], t[14], t[15]))
+    return _one_of(i, 8, first, second)
+
+
+@lru_cache(1)
+def _few_places() -> TransformIterator:
+    zero = ConstantIterator(np.zeros((), _PLACES)[()])
+    return TransformIterator(ZipIterator(CountingIterator(np.int64(0)), zero), _place_in, INT64)
+
+
+in_child(_few_places.cache_clear)
+_pack = struct.Struct(f"={_FEW}q").pack
+
+
+def _in_parameters(places: list[int]) -> Iterator:
+    """Return an iterator over a few places, which kernels have among their parameters."""
+    known = _few_places()
+    found = object.__new__(TransformIterator)
+    *others, values = known.leaves
+    given = _pack(*places, *[0] * (_FEW - len(places)))
+    found.node, found.leaves = known.node, (*others, Leaf(given, 0, values.slot))
+    return found
+
+
+def _array(address: int, dtype: np.dtype[Any], size: int) -> View:
+    return View(address, dtype, (size,), (dtype.itemsize,), True, None)
 
 
 def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) -> Operand:
@@ -137,9 +228,9 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
     layout, offset = layout_of(whole.shape, axis, axis), 0
     views = [each.items for each in parts]
     if layout.outer == 1 and all(isinstance(each, View) and each.dtype == dtype for each in views):
-        spans = [(each.address, each.size) for each in views]
-        if copied_at_once(work, spans, whole, views):
-            return whole
+        spans = Spans([each.address for each in views], [each.size for each in views], dtype.itemsize)
+        copy_spans(work.library, work.stream, spans, whole.items.address)
+        return whole
     for part, length in zip(parts, total, strict=True):
         own = length * layout.inner
         if part.size and layout.outer == 1:

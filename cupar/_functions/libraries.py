@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,14 @@ from .._base import device
 from .._base.fork import in_child
 from .._device import arrays, driver, host_arrays
 from ..host import View, view
+
+
+class Spans(NamedTuple):
+    """Arrays on a GPU that can be copied one behind another."""
+
+    addresses: list[int]
+    sizes: list[int]  # in items
+    itemsize: int
 
 
 class ArrayLibrary:
@@ -58,13 +67,17 @@ class ArrayLibrary:
         """Return a copy of host memory as an array of the library."""
         return given
 
-    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
-        """Return the address and the number of items of each of many arrays on a GPU, read by attributes.
+    def spans(self, given: Sequence[Any]) -> Spans | None:
+        """Return where arrays on a GPU are, read by attributes: a view of each takes longer than to copy it.
 
-        None unless all of them are the library's, of one dtype, one device and one shape but for the first
-        axis, and in C's order.
+        None unless all of them are the library's, of one dtype, the current device and one shape but for the
+        first axis, and in C's order.
         """
         return None
+
+    def joined(self, given: Sequence[Any], length: int) -> tuple[Any, int]:
+        """Return a new array for such arrays along the first axis, and its address."""
+        raise NotImplementedError
 
     def memory(self, array: Any) -> Any:
         """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
@@ -116,23 +129,46 @@ class _Torch(ArrayLibrary):
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._torch.from_numpy(given.copy()).to(self._place)
 
-    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
+    def spans(self, given: Sequence[Any]) -> Spans | None:
         first, cls, index = given[0], self._torch.Tensor, self._index
-        dtype, row = first.dtype, first.shape[1:]
-        alike = not self.on_cpu and all(
-            type(each) is cls
-            and each.dtype is dtype
-            and each.get_device() == index
-            and each.ndim > 0
-            and each.shape[1:] == row
-            and each.is_contiguous()
-            and not (each.requires_grad or each.is_conj() or each.is_neg())
-            for each in given
-        )
-        return [(each.data_ptr(), each.numel()) for each in given] if alike else None
+        if self.on_cpu or not first.ndim or _is_elsewhere(index) or {*map(type, given)} != {cls}:
+            return None
+        is_there = {*map(cls.get_device, given)} == {index} and all(map(cls.is_contiguous, given))
+        if not is_there or any(map(_REQUIRES_GRAD, given)) or not _alike(given):
+            return None
+        if any(map(cls.is_neg, given)) or (first.is_complex() and any(map(cls.is_conj, given))):
+            return None
+        try:
+            return Spans([*map(cls.data_ptr, given)], [*map(cls.numel, given)], first.element_size())
+        except RuntimeError:  # of a tensor that has no memory of its own, as within torch.vmap
+            return None
+
+    def joined(self, given: Sequence[Any], length: int) -> tuple[Any, int]:
+        first = given[0]
+        found = first.new_empty((length, *first.shape[1:]))
+        return found, found.data_ptr()
 
     def memory(self, array: Any) -> Any:
         return super().memory(array) if self.on_cpu else view(array)
+
+
+# Read in loops of C's, as there may be thousands.
+_DTYPE, _NDIM, _SHAPE = map(attrgetter, ("dtype", "ndim", "shape"))
+_C_CONTIGUOUS, _DATA, _SIZE, _PTR, _DEVICE, _REQUIRES_GRAD = map(
+    attrgetter, ("_c_contiguous", "data", "size", "ptr", "device_id", "requires_grad")
+)
+
+
+def _alike(given: Sequence[Any]) -> bool:
+    """Whether arrays have one dtype, and one shape but for the first axis."""
+    if len({*map(_DTYPE, given)}) != 1 or len({*map(_NDIM, given)}) != 1:
+        return False
+    return given[0].ndim == 1 or len({tuple(shape[1:]) for shape in map(_SHAPE, given)}) == 1
+
+
+def _is_elsewhere(index: int) -> bool:
+    """Whether a device is not the current one."""
+    return driver.has_several_devices and driver.current_device().ordinal != index
 
 
 @cache
@@ -180,21 +216,21 @@ class _Cupy(ArrayLibrary):
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cupy.asarray(given)
 
-    def spans(self, given: Sequence[Any]) -> list[tuple[int, int]] | None:
-        first, cls = given[0], self._cupy.ndarray
-        if type(first) is not cls:
+    def spans(self, given: Sequence[Any]) -> Spans | None:
+        if {*map(type, given)} != {self._cupy.ndarray} or not all(map(_C_CONTIGUOUS, given)):
             return None
-        dtype, row, index = first.dtype, first.shape[1:], first.data.device_id
-        alike = all(
-            type(each) is cls
-            and each.dtype == dtype
-            and each.data.device_id == index
-            and each.ndim > 0
-            and each.shape[1:] == row
-            and each._c_contiguous
-            for each in given
-        )
-        return [(each.data.ptr, each.size) for each in given] if alike else None
+        memories, first = [*map(_DATA, given)], given[0]
+        index = memories[0].device_id
+        if not first.ndim or _is_elsewhere(index) or not _alike(given):
+            return None
+        if {*map(_DEVICE, memories)} != {index}:
+            return None
+        return Spans([*map(_PTR, memories)], [*map(_SIZE, given)], first.dtype.itemsize)
+
+    def joined(self, given: Sequence[Any], length: int) -> tuple[Any, int]:
+        first = given[0]
+        found = self._cupy.ndarray((length, *first.shape[1:]), first.dtype)
+        return found, found.data.ptr
 
     def memory(self, array: Any) -> Any:
         return view(array)

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.libraries import axes, each_library, few_examples, host_arrays, same
+from support.operations import counted
+from support.results import IS_CPU
 
 import cupar
 from cupar import arrays
@@ -89,6 +91,32 @@ def test_sets(lib, data):
 
 
 @each_library
+def test_arrays_are_joined(lib, rng):
+    """Few are copied by the driver, many by a kernel; those that are alike are read by their attributes."""
+    for number in (1, 2, 4, 5, *([] if IS_CPU else [16, 17, 40, 1500])):
+        parts = [rng.random((int(rng.integers(0, 9)), 3), "f4") for _ in range(number)]
+        flat = [each.ravel() for each in parts]
+        same(lib.host(arrays.concatenate([*map(lib.array, parts)])), np.concatenate(parts))
+        given_ = [*map(lib.array, flat)]
+        same(lib.host(arrays.concatenate(given_)), np.concatenate(flat))
+        mixed = [*given_, lib.array(np.arange(3))]
+        same(lib.host(arrays.concatenate(mixed)), np.concatenate([*flat, np.arange(3)]))
+        if lib.name in ("dlpack", "numba"):  # whose arrays have no slices, or none if they are empty
+            continue
+        cut = [each[1:] for each in given_]
+        same(lib.host(arrays.concatenate(cut)), np.concatenate([each[1:] for each in flat]))
+        every_other = [given_[0][::2], *given_[1:]]
+        same(lib.host(arrays.concatenate(every_other)), np.concatenate([flat[0][::2], *flat[1:]]))
+        numbers = np.arange(40 * number, dtype="i8")
+        places, whole = [slice(40 * i, 40 * i + i % 40) for i in range(number)][::-1], lib.array(numbers)
+        found = arrays.concatenate([whole[each] for each in places])
+        same(lib.host(found), np.concatenate([numbers[each] for each in places]))
+    for dtype in ("?", "u1", "i2", "f8", "c16"):
+        parts = [np.arange(i % 7).astype(dtype) for i in range(20)]
+        same(lib.host(arrays.concatenate([*map(lib.array, parts)])), np.concatenate(parts))
+
+
+@each_library
 @given(data=st.data())
 @few_examples
 def test_sorted_arrays(lib, data):
@@ -135,6 +163,32 @@ def test_bins(lib, data):
         wanted, wanted_edges = np.histogram(x, **named)
         same(lib.host(hist), wanted)
         same(lib.host(edges), wanted_edges)
+
+
+@each_library
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_quantiles_of_all_items_of_several_arrays(lib, dtype, rng):
+    """The first call of a kind learns what the others do."""
+    for shape in ((7,), (1,), (2,), (3, 5), (600,)):
+        x = rng.integers(-50, 50, shape).astype(dtype)
+        same(lib.host(arrays.median(lib.array(x))), np.median(x), dtype=dtype == "f4")
+        for q in (0.3, 0.0, 0.75):
+            same(
+                lib.host(arrays.quantile(lib.array(x), q)), np.quantile(x, q), rtol=1e-6, dtype=dtype == "f4"
+            )
+        if dtype == "f4":
+            x.ravel()[rng.integers(x.size)] = np.nan
+            assert np.isnan(lib.host(arrays.median(lib.array(x))))
+            assert np.isnan(lib.host(arrays.quantile(lib.array(x), 0.3)))
+    if IS_CPU and lib.name == "numpy":
+        x = x[:100].astype("f8")
+        arrays.median(x), arrays.quantile(x, 0.3)
+        assert counted(lambda: arrays.median(x)) < 500  # functions; some 900 without what is learned
+        assert counted(lambda: arrays.quantile(x, 0.3)) < 700
+    with pytest.raises(ValueError, match="x: expected at least one item"):
+        arrays.median(lib.array(x[:0]))
+    with pytest.raises(ValueError, match="q: expected numbers from 0 to 1"):
+        arrays.quantile(lib.array(x), 1.5)
 
 
 @each_library

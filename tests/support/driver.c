@@ -182,6 +182,8 @@ int cuMemPoolCreate(void** p, void* q) {
   *p = (void*)96;
   return 0;
 }
+DOES_NOTHING(cuMemcpyDtoDAsync_v2)
+DOES_NOTHING(cuMemcpyHtoDAsync_v2)
 DOES_NOTHING(cuMemPoolSetAttribute)
 DOES_NOTHING(cuMemPoolTrimTo)
 
