@@ -388,6 +388,7 @@ def test_histogram_of_many_samples(n, bins):
 @every(3)
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "i8"])
 @pytest.mark.parametrize("bins", [10, 1000, 60_000, 10**6])
+@pytest.mark.usefixtures("optimised")
 def test_histogram_of_arrays_that_begin_anywhere(dtype, bins, rng):
     host = rng.integers(0, 100, 2**20 + 3).astype(dtype)
     d_all, d_out = cp.asarray(host), cp.zeros(bins, "i4")

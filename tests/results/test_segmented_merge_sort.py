@@ -117,6 +117,7 @@ def test_of_rows(length, dtype, values, rng):
 
 
 @pytest.mark.parametrize("op", [less, OpKind.GREATER])
+@pytest.mark.usefixtures("optimised")
 def test_of_short_segments_and_a_long_one(op, rng):
     lengths = np.minimum(16 * rng.random(20_000) ** (-1 / 1.15), 2**16).astype("i8")
     lengths[777] = 2**21 + 5

@@ -238,6 +238,7 @@ def test_the_same_in_every_run(rng):
         np.testing.assert_array_equal(d_out.get(), first)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_queue_that_is_full(rng):
     """Segments that overlap may be more than there is room for, and the result is the same."""
     n = 200_000
