@@ -46,7 +46,7 @@ def test_prefixes_of_scans_in_place_and_nan():
         scan = distributed.exclusive_scan(x, x[:], ranks.plus, 0, carry="returned", group=group)
         for _ in range(3):
             x[:] = cp.arange(1, 6)
-            found.append(int(scan.run(x, x[:], 5, 0).value[0]))
+            found.append(int(cp.asarray(scan.run(x, x[:], 5, 0).value)[0]))
         assert found == [15 * group.rank] * 3 and x.tolist() == [0, 1, 3, 6, 10]
         with pytest.raises(TypeError, match="h_init: 1.5 is not converted to int64 silently"):
             scan.run(x, x[:], 5, 1.5)

@@ -46,8 +46,12 @@ struct identity_of {
   static constexpr bool is_known = is_integer ? is_sum || is_product || is_bits || is_minimum || is_maximum
                                               : is_float && (is_sum || is_product);
 
+  // The largest integer, of integers alone: CUDA 13.0 makes no constant of type __half of one.
+  static __device__ __forceinline__ constexpr V most() {
+    return static_cast<V>(~u64{0} >> (64 - 8 * sizeof(V) + cuda::std::is_signed_v<V>));
+  }
+
   static __device__ __forceinline__ constexpr V value() {
-    constexpr V most = static_cast<V>(~u64{0} >> (64 - 8 * sizeof(V) + cuda::std::is_signed_v<V>));
     if constexpr (is_sum) {
       return is_integer ? V(0) : V(-0.0f);
     } else if constexpr (is_product) {
@@ -55,9 +59,9 @@ struct identity_of {
     } else if constexpr (is_one_of<cuda::std::bit_and<>>) {
       return static_cast<V>(~V(0));
     } else if constexpr (is_minimum) {
-      return most;
+      return most();
     } else if constexpr (is_maximum) {
-      return static_cast<V>(~most);
+      return static_cast<V>(~most());
     } else {
       return V(0);
     }
