@@ -140,7 +140,7 @@ def copy_spans(library: ArrayLibrary, stream: Any, spans: Spans, target: int) ->
 def _copied_at_once(
     library: ArrayLibrary, stream: Any, spans: Spans, word: np.dtype[Any], target: int
 ) -> bool:
-    """Copy arrays by one kernel, unless they lie askew, or are many while a stream is captured.
+    """Copy arrays by one kernel, unless they are not aligned, or are many while a stream is captured.
 
     A graph could not copy the places of many from the host again.
     """
@@ -154,8 +154,8 @@ def _copied_at_once(
     if not (number := len(lengths)):
         return True
     low = int(addresses.min())
-    starts, askew = np.divmod(addresses - low, itemsize)
-    if askew.any():
+    starts, misaligned = np.divmod(addresses - low, itemsize)
+    if low % itemsize or misaligned.any():
         return False
     ends, behind = starts + lengths, np.cumsum(lengths)
     table = np.concatenate([starts, ends, behind - lengths])
@@ -179,6 +179,9 @@ def _copied_at_once(
     source, out = _array(low, word, int(ends.max())), _array(target, word, int(behind[-1]))
     copy.run(source, out, number, *given, stream)
     return True
+
+
+# A place is chosen by the bits of its number: a tuple has no index that is known only as a kernel runs.
 
 
 def _one_of(i: Any, bit: Any, first: Any, second: Any) -> Any:

@@ -273,10 +273,10 @@ def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: A
 
 
 def _is_kept(s: Any) -> Any:
-    i, count, flag, item, room = s
+    i, count, flag, item, capacity = s
     if i < count:
         return flag and item == item  # noqa: PLR0124
-    return i >= room and item != item  # noqa: PLR0124
+    return i >= capacity and item != item  # noqa: PLR0124
 
 
 def _by_number(s: Any) -> Any:
@@ -297,28 +297,28 @@ def _first_nan(work: Work, items: Any, size: int) -> Any:
 def _different(work: Work, a: Operand, b: Operand, size: Any, make: Any, has_nans: int) -> Any:
     """Return the different items of a set of two arrays, both with items, that `make` makes of sorted ones.
 
-    A NaN is equal to none: the first of each of so many arrays is behind all others.
+    A NaN equals no item. The first NaN of `has_nans` of the arrays is behind all other items of the result.
     """
     (one, _), (other, _) = (_sorted(work, each) for each in (a, b))
     dtype, is_symmetric = one.dtype, make is set_symmetric_difference
-    room = min(a.size, b.size) if make is set_intersection else a.size + is_symmetric * b.size
+    capacity = min(a.size, b.size) if make is set_intersection else a.size + is_symmetric * b.size
     last = has_nans if structs.kind_of(dtype) in "fc" else 0
-    items, count = work.temporary(room + last, dtype), work.temporary(1, INT64)
+    items, count = work.temporary(capacity + last, dtype), work.temporary(1, INT64)
     if make is set_intersection:  # of which each that is there begins with the first of equals
         given: tuple[Any, ...] = None, None, None
         flags = heads(items)
     else:
-        flags = work.temporary(room + last, _BOOL)
+        flags = work.temporary(capacity + last, _BOOL)
         given = heads(one), heads(other) if is_symmetric else None, flags
     algorithm = make(one, given[0], other, given[1], items, given[2], count, operators.less_of(dtype))
     work.run(algorithm, one, given[0], a.size, other, given[1], b.size, items, given[2], count)
     if last:
         nans = [_first_nan(work, one, a.size), _first_nan(work, other, b.size)]
         each = TransformIterator(ZipIterator(CountingIterator(np.int64(0)), *nans), _by_number, dtype)
-        work.copy(each, items[room:], last)
+        work.copy(each, items[capacity:], last)
     known = CountingIterator(np.int64(0)), PermutationIterator(count, constant(0)), flags, items
-    keep = TransformIterator(ZipIterator(*known, constant(room)), _is_kept, _BOOL)
-    return _kept(work, items, keep, room + last, size)
+    keep = TransformIterator(ZipIterator(*known, constant(capacity)), _is_kept, _BOOL)
+    return _kept(work, items, keep, capacity + last, size)
 
 
 @described("a", "b", size="length")
