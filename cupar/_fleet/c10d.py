@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import datetime
 import importlib
+import itertools
 import os
 import threading
 import time
@@ -11,7 +14,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, finalize, ref
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from . import nccl
 from .comm import GroupError, agreed, awaited, viewed
 
 _WATCH = 1.0  # seconds between two looks at whether a rank has failed, where the host may wait for NCCL
+_POLL = 1e-3  # seconds
 _NOW = datetime.timedelta(milliseconds=1)
 _MISSING = b"cupar: there is no such key"
 
@@ -39,13 +43,23 @@ class TorchComm:
         self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         found = _lines.get(group)
         self._line = _Line(dist, self._peers, self._timeout) if found is None else found
-        # Agreement between ranks is exchanged on the host, which NCCL does not serve.
-        self._talk = self._line.group
-        self._group = group if backend == "nccl" else self._talk
+        self._given = ref(group)
+        self._nccl = group if backend == "nccl" else None
         if found is None:
             self._line.name(self.agree(os.urandom(8))[0].hex())
             _lines[group] = self._line
-        self._given = ref(group)
+
+    @property
+    def _talk(self) -> Any:
+        """The process group by which ranks agree, on the host, which NCCL does not serve."""
+        if self._line.group is None:  # which would be all ranks to PyTorch
+            raise GroupError(self._line.failure)
+        return self._line.group
+
+    @property
+    def _group(self) -> Any:
+        """The process group that carries arrays."""
+        return self._talk if self._nccl is None else self._nccl
 
     def _tensor(self, array: Any) -> Any:
         if isinstance(array, np.ndarray):
@@ -88,12 +102,15 @@ class TorchComm:
 
     def _together(self, work: Any, stream: Any = None) -> None:
         """Wait for a collective operation."""
-        if stream is None:
-            self._waited(work.is_completed)
         try:
+            if stream is None:
+                self._waited(work.is_completed)
             self._done([work], stream, _NOW)
-        except GroupError:
-            self._line.look()  # a rank that has failed has said why
+        except BaseException as error:
+            if stream is None:
+                self._line.unfinished.append(work)
+            if isinstance(error, GroupError):
+                self._line.look()  # a rank that has failed has said why
             raise
 
     def agree(self, data: bytes) -> list[bytes]:
@@ -108,7 +125,7 @@ class TorchComm:
 
     def prepare(self) -> None:
         """Join what gathers records of GPUs, where ranks talk by NCCL; all ranks do that at once."""
-        if self._talk is not self._group:
+        if self._nccl is not None:
             self._line.join(self)
 
     def gathering(self, record: Any, records: Any) -> Callable[[Any], None]:
@@ -199,12 +216,13 @@ class TorchComm:
         PyTorch can do that from 2.7 on.
         """
         self._line.end(why)
+        self._line.leave()
         given = self._given()
         if given is not None and _lines.get(given) is self._line:
             del _lines[given]  # the next group begins anew
-        if self._talk is not self._group:
+        if self._nccl is not None:
             with suppress(Exception):
-                self._group.abort()
+                self._nccl.abort()
 
     def store(self) -> MutableMapping[str, bytes] | None:
         """Return the group's store as one for builds, None if it is unavailable."""
@@ -220,7 +238,7 @@ class _Line:
 
     def __init__(self, dist: Any, ranks: list[int], timeout: datetime.timedelta) -> None:
         try:
-            self.group = dist.new_group(
+            self.group: Any = dist.new_group(
                 ranks, backend="gloo", use_local_synchronization=True, timeout=timeout
             )
         except RuntimeError as error:
@@ -229,6 +247,7 @@ class _Line:
         self._timeout = timeout.total_seconds()
         self.direct: nccl.Communicator | None = None
         self._has_joined = False
+        self.unfinished: list[Any] = []
 
     def join(self, comm: TorchComm) -> None:
         """Make a communicator of NCCL for records."""
@@ -239,6 +258,13 @@ class _Line:
     def name(self, name: str) -> None:
         """Set the name that ranks have agreed on."""
         self._key = f"cupar-failed:{name}"
+
+    def leave(self) -> None:
+        """Leave the process group: its connections end when PyTorch's user has it destroyed."""
+        if self.group is not None:
+            finalize(self.group, _finish, self.unfinished).atexit = False
+            self.group = None
+            _unfinished[:] = [*filter(None, _unfinished), self.unfinished]
 
     def look(self) -> None:
         """Raise `GroupError` if a rank has failed."""
@@ -294,6 +320,25 @@ def _watch(line: ref[_Line], group: ref[Any]) -> None:
                 with suppress(Exception):
                     given.abort()
             return
+
+
+# By the lines that ranks have left, operations that others had yet to join. If the thread of gloo that ends
+# one is the last to know it, it takes Python's lock to free the tensors, and has an ending process aborted.
+_unfinished: list[list[Any]] = []
+
+
+def _finish(works: list[Any]) -> None:
+    """Wait for operations, as PyTorch is about to do, and free their connections, for which others wait."""
+    for each in works:
+        while not each.is_completed():
+            time.sleep(_POLL)
+    works.clear()
+
+
+@atexit.register
+def _keep_unfinished() -> None:
+    for work in itertools.chain(*_unfinished):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(work))
 
 
 # By the process group, its companions.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support import failing_ranks
-from support.processes import free_port, said, start
+from support.processes import said, start
 
 MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
 
@@ -32,7 +32,7 @@ def is_told_of_faults(found):
 def test_gloo():
     pytest.importorskip("torch")
     size = 6
-    found = said([start(sys.executable, MAIN, "gloo", str(size), free_port(), free_port())], [0])
+    found = said([start(sys.executable, MAIN, "gloo", str(size))], [0])
     assert [each["problems"] for each in found] == [4] * (size - 1)
     assert is_told(found, size) and is_told_of_faults(found)
     for each in found:

@@ -1,15 +1,18 @@
 """A rank of a test that is a process of its own: `rank_main.py mpi|nccl [rank size ports...]`.
 
-Or all ranks of gloo: `rank_main.py gloo size ports...`.
+Or all ranks of gloo: `rank_main.py gloo size`.
 """
 
-import itertools
+import contextlib
+import gc
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -68,16 +71,29 @@ def mpi():
     return group, {"wait_for_all": MPI.COMM_WORLD.Barrier}
 
 
-def gloo(rank, size, *ports):
+def gloo(rank, size, *listeners):
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    address = "tcp://127.0.0.1:%s"
-    dist.init_process_group("gloo", init_method=address % ports[0], rank=int(rank), world_size=int(size))
+    gc.disable()  # groups that have failed are not to wait for it
+    joined_by_gloo(rank, size, listeners[0])
     group = distributed.group(timeout=60)
     assert group.transport == "torch.distributed (gloo)"
-    return group, {"ports": ports, "wait_for_all": dist.barrier}
+    return group, {"listener": listeners[1], "wait_for_all": dist.barrier}
+
+
+def joined_by_gloo(rank, size, listener):
+    """Join a group whose store rank 0 serves at a socket that it has: a free port can be taken by then."""
+    import torch.distributed as dist
+
+    port, served = listener.getsockname()[1], None
+    if rank == 0:
+        served = listener.detach()
+    else:
+        listener.close()
+    store = dist.TCPStore("127.0.0.1", port, size, rank == 0, master_listen_fd=served)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
 
 
 def beside():
@@ -207,10 +223,11 @@ def faults(group, wait_for_all):
     assert threading.active_count() == 1  # one that comes back from PyTorch as Python ends has it aborted
     mine = new(timeout=60)
     told = failing_ranks.interrupted(mine, wait_for_all)
+    assert mine.transport.startswith("MPI") or mine.comm._line.group is None
     return group.rank, failed, told
 
 
-def survivors(group, ports):
+def survivors(group, listener):
     """Have the last rank die; return what the others are told, and what they do in a new group."""
     import torch.distributed as dist
 
@@ -219,9 +236,12 @@ def survivors(group, ports):
     if group.rank == group.size - 1:
         os._exit(7)
     told = [ranks.told(lambda: total.run(x, out, 5, 0)) for _ in range(2)]
+    # What this rank has left, others may wait for.
+    known = dist.distributed_c10d._world.pg_map
+    groups = [weakref.ref(each) for each in known if each is not dist.group.WORLD]
     dist.destroy_process_group()
-    init = f"tcp://127.0.0.1:{ports[1]}"
-    dist.init_process_group("gloo", init_method=init, rank=group.rank, world_size=group.size - 1)
+    assert len(groups) > 2 and not any(each() for each in groups) and not any(c10d._unfinished)
+    joined_by_gloo(group.rank, group.size - 1, listener)
     again = distributed.group(dist.group.WORLD, timeout=60)
     distributed.reduce_into(x, out, ranks.plus, 0, group=again).run(x, out, 5, 0)
     dist.destroy_process_group()
@@ -252,33 +272,49 @@ def main(engine, *given):
         dist.destroy_process_group()
 
 
-def forked(size, *ports):
+def forked(size):
     """Be a rank of gloo, or the process that has forked them: to import PyTorch takes them longest.
 
-    That one prints what they do; its status says whether theirs are as they should be.
+    That one prints what they do; its status says whether theirs are as they should be. If one fails, the
+    others, which may wait for it, are killed.
     """
     import torch.distributed  # noqa: F401
 
     compilers.as_in_the_run(many=False)
-    pipes, children = [], []
-    for rank in range(int(size)):
-        pipes.append(os.pipe())
-        children.append(os.fork())
-        if children[-1] == 0:
-            os.dup2(pipes[-1][1], 1)
-            for each in itertools.chain(*pipes):
-                os.close(each)
-            main("gloo", rank, size, *ports)
-            return
-        os.close(pipes[-1][1])
-        pipes[-1] = pipes[-1][:1]
-    for (read,) in pipes:
-        with open(read) as said:
-            print(said.read(), end="")
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in children]
-    assert statuses == [0] * (int(size) - 1) + [7], statuses
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    said = {}
+    with contextlib.ExitStack() as files:
+        for rank in range(size):
+            out = files.enter_context(tempfile.TemporaryFile("w+"))
+            child = os.fork()
+            if child == 0:
+                os.dup2(out.fileno(), 1)
+                main("gloo", rank, size, *listeners)
+                return
+            said[child] = out
+        expected = dict(zip(said, [0] * (size - 1) + [7], strict=True))
+        statuses = ended(expected)
+        for out in said.values():
+            out.seek(0)
+            print(out.read(), end="")
+    assert statuses == expected, statuses
+
+
+def ended(expected):
+    """Return the statuses of children once all have ended; the first unexpected one has the others killed."""
+    statuses = {}
+    while len(statuses) < len(expected):
+        child, status = os.wait()
+        statuses[child] = os.waitstatus_to_exitcode(status)
+        if statuses[child] not in (expected[child], -signal.SIGKILL):
+            for each in expected.keys() - statuses:
+                os.kill(each, signal.SIGKILL)
+    return statuses
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-    (forked if sys.argv[1] == "gloo" else main)(*sys.argv[1 + (sys.argv[1] == "gloo") :])
+    if sys.argv[1] == "gloo":
+        forked(int(sys.argv[2]))
+    else:
+        main(*sys.argv[1:])
