@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import c_size_t, c_uint64, c_void_p
@@ -373,6 +374,7 @@ def enter(
     num_items: Any = None,
     numbers: bool = False,
     optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
+    of: Callable[..., Any] | None = None,
 ) -> Any:
     """Call a function with operands, and return arrays of the library of the first array among them.
 
@@ -388,6 +390,8 @@ def enter(
         Whether a number may stand for an array, in a dtype that follows those of arrays.
     optional : collection of str
         The inputs that may be None.
+    of : callable, optional
+        The function whose parameters errors name, if it is another one.
     """
     for name, each in inputs.items():
         if each is None and name not in optional:
@@ -415,9 +419,37 @@ def enter(
                 operands.append(None if each is None else operand_of(work, name, each, num_items))
         return _given_back(function(work, *operands, *arguments))
 
-    if library.on_cpu:
-        return device.using(True, call)
-    if stream is None:
-        return call()
-    with library.on(stream):
-        return call()
+    try:
+        if library.on_cpu:
+            return device.using(True, call)
+        if stream is None:
+            return call()
+        with library.on(stream):
+            return call()
+    except (TypeError, ValueError) as error:
+        _name_parameter(error, function if of is None else of)
+        raise
+
+
+# What algorithms call their parameters, and what functions made of them may call the same.
+_SAID_AS = {
+    "comp": ("less", "predicate"),
+    "cond": ("predicate", "less"),
+    "op": ("predicate", "less"),
+    "select_first_part_op": ("predicate",),
+    "transform_op": ("transform", "predicate", "op"),
+    "start_offsets_in": ("starts",),
+    "end_offsets_in": ("ends",),
+}
+
+
+def _name_parameter(error: Exception, function: Callable[..., Any]) -> None:
+    """Let an error of an algorithm begin with the parameter of a function that calls it."""
+    said, mark, rest = str(error).partition(":")
+    name, bracket, index = said.partition("[")
+    known = inspect.signature(function).parameters
+    if mark and name in _SAID_AS and name not in known:
+        for other in _SAID_AS[name]:
+            if other in known:
+                error.args = (f"{other}{bracket}{index}:{rest}",)
+                return

@@ -202,7 +202,7 @@ def described(
         found: Callable[P, R] = written(
             make,
             _TEMPLATE,
-            {"enter": enter, "options": {"numbers": numbers, "optional": optional}},
+            {"enter": enter, "options": {"numbers": numbers, "optional": optional, "of": make}},
             named,
             operands="".join(f", {each}" for each in reads),
             inputs=", ".join(f"{each!r}: {each}" for each in reads),
