@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._ir.iterator import over
 from ..iterators import ConstantIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
-from .axes import INT64, constant
+from .axes import INT64, constant, strided
 from .calls import Operand, Work, enter
 from .counting import bins_of, check_weights, counted, edges_of, segments
 from .rows import check_numbers
@@ -35,13 +36,27 @@ def _of_each(name: str, given: Any, number: int) -> list[Any]:
     if given is None or isinstance(given, (int, np.integer)):
         return [given] * number
     if len(given) != number:
-        hint = "; `x` of several dimensions is a tuple of arrays" if number == 1 else ""
-        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}{hint}")
+        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}")
     return list(given)
 
 
+def _coordinates(x: Operand) -> tuple[Operand, ...]:
+    """Return the coordinates along each dimension: arrays of a tuple, columns of an array of points."""
+    if x.parts or x.ndim == 1:
+        return x.parts or (x,)
+    if x.ndim != 2 or not x.shape[1]:
+        raise ValueError(
+            f"x: expected a tuple of arrays, or an array with a row for each point, got shape {x.shape}"
+        )
+    number, dimensions = x.shape
+    if not number:
+        return (Operand(None, x.items, (0,)),) * dimensions
+    columns = [strided(over("x", x.items) + i, (number,), (dimensions,)) for i in range(dimensions)]
+    return tuple(Operand(None, each, (number,)) for each in columns)
+
+
 def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any) -> HistogramDD:
-    parts = x.parts or (x,)
+    parts = _coordinates(x)
     for i, each in enumerate(parts):
         check_numbers(f"x[{i}]" if x.parts else "x", each, "biuf")
     check_weights(weights, parts[0], "biuf")
@@ -57,14 +72,14 @@ def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, int
         its, places = bins_of(work, each, own)
         edges.append(its)
         of_all = TransformIterator(ZipIterator(cells, places, constant(len(own) - 1)), _cell, INT64)
-        cells = work.kept(of_all, x.size)
+        cells = work.kept(of_all, each.size)
     if weights is None:
         hist = work.empty(shape, INT64)
-        counted(work, cells, x.size, hist.items, total)
+        counted(work, cells, parts[0].size, hist.items, total)
     else:
         hist = work.empty(shape, _FLOAT)
         values = cast(weights.items, _FLOAT)
-        segments(work, values, cells, x.size, hist.items, total, OpKind.PLUS, np.zeros(1))
+        segments(work, values, cells, parts[0].size, hist.items, total, OpKind.PLUS, np.zeros(1))
     return HistogramDD(hist, tuple(edges))
 
 
@@ -75,9 +90,9 @@ def histogramdd(
 
     Parameters
     ----------
-    x : tuple of arrays
-        The coordinates of points: an array of real numbers for each dimension, of one shape. An array that
-        is in no tuple has one dimension.
+    x : tuple of arrays, or array
+        The coordinates of points: an array of real numbers for each dimension, of one shape; or one array
+        with a row for each point, as in NumPy, or with one number for each.
     bins : int or sequence, optional
         As for `histogram`, of all dimensions; or a sequence of these, one for each.
     range : sequence of pairs, optional

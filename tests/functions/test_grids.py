@@ -53,9 +53,18 @@ def test_what_makes_no_grid_is_refused(named, error, message):
         arrays.histogramdd((np.arange(4.0), np.arange(4.0)), **named)
 
 
-def test_an_array_of_points_has_one_dimension():
-    with pytest.raises(ValueError, match=r"of 1 dimensions, got 2; `x` of several dimensions is a tuple of"):
-        arrays.histogramdd(np.zeros((4, 2)), bins=(3, 3))
+def test_points_are_rows_of_an_array(rng):
+    """As in NumPy, whose result of points that are taken for numbers would be another one."""
+    for number, dimensions in ((50, 2), (1, 3), (0, 2), (7, 1)):
+        x = rng.integers(-3, 12, (dimensions, number)).T.astype("f4")
+        weights, interval = np.arange(number, dtype="i4"), [(0, 9)] * dimensions
+        expected, _ = np.histogramdd(x, 3, interval, weights=weights)
+        np.testing.assert_array_equal(
+            arrays.histogramdd(x, bins=3, range=interval, weights=weights).hist, expected
+        )
+    for wrong in (np.zeros((2, 2, 2)), np.zeros((2, 0)), np.zeros(())):
+        with pytest.raises(ValueError, match="x: expected a tuple of arrays, or an array with a row"):
+            arrays.histogramdd(wrong)
 
 
 def test_arrays_are_joined(rng):
