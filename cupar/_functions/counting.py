@@ -422,7 +422,7 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
-            raise TypeError("bins: expected an integer or a sequence of at least 2 edges")
+            raise TypeError(f"bins: expected an integer or a sequence of at least 2 edges, got {bins!r}")
         if not np.all(edges[:-1] <= edges[1:]):
             raise ValueError("bins: expected edges that rise")
         return edges

@@ -47,6 +47,11 @@ _PARAMETERS = {
         "Negative ones count from the end; beyond the items, they are an\n"
         "    IndexError on the CPU, and wrap around on a GPU.",
     ),
+    "guarded": (
+        "array of integers",
+        "Negative ones count from the end; beyond the items, where flags hold, they are an\n"
+        "    IndexError on the CPU, and wrap around on a GPU.",
+    ),
     "offsets": ("array of integers", "From 0 to the number of items, as on the CPU alone is checked."),
     "flags": ("array", "Of the shape of `indices` or `x`; what is not 0 holds."),
     "seed": ("int, optional", "The same one gives the same order everywhere."),

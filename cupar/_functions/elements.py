@@ -350,7 +350,7 @@ def _flags(name: str, flags: Operand, expected: Operand, what: str) -> Any:
     return TransformIterator(flags.items, is_nonzero, _BOOL)
 
 
-@described("x", "indices", "flags", out="target")
+@described("x", "indices", "flags", indices="guarded", out="target")
 def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
     """Write the items at some places to an array, where flags hold; other items of it stay.
 
@@ -361,9 +361,8 @@ def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stre
     check_numbers("x", x)
     libraries.of("out", out)
     holds = _flags("flags", flags, indices, "indices")
-    places = TransformIterator(
-        ZipIterator(holds, places_of(work, "indices", indices, x.size)), _or_zero, INT64
-    )
+    wrapped = places_of(work, "indices", indices, x.size, holds)
+    places = TransformIterator(ZipIterator(holds, wrapped), _or_zero, INT64)
     moved = PermutationIterator(x.items, places)
     target = output_of(work, out, indices.shape, x.dtype, [Operand(None, moved, indices.shape), flags])
     if target.dtype != x.dtype:
@@ -400,7 +399,7 @@ def _writing(array: Any) -> Any:
     return write
 
 
-@described("x", "indices", "flags", out="target")
+@described("x", "indices", "flags", indices="guarded", out="target")
 def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
     """Write those items for which flags hold to places of an array; other items of it stay.
 
@@ -414,7 +413,7 @@ def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, str
     holds = _flags("flags", flags, x, "x")
     memory = libraries.of("out", out).memory(out)
     target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices, flags], in_order=False)
-    places = places_of(work, "indices", indices, target.size)
+    places = places_of(work, "indices", indices, target.size, holds)
     items, written = cast(x.items, target.dtype), target.items
     if (
         work.library.on_cpu and accumulated(target.dtype) != target.dtype

@@ -133,6 +133,8 @@ def _nth_element(work: Work, x: Operand, n: Any, axis: Any, keepdims: bool) -> O
     check_kind("nth_element", x, "biuf")
     items, _, layout, shape = over_axes(work, x, axis)
     rank = whole("n", n)
+    if not layout.length:
+        raise IndexError(f"x: expected at least one item for a rank, got shape {x.shape}")
     if not -layout.length <= rank < layout.length:
         raise IndexError(f"n: expected from {-layout.length} to {layout.length - 1}, got {rank}")
     out = work.empty(result_shape(shape, keepdims), x.dtype)

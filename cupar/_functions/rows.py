@@ -297,16 +297,25 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
     return low, high
 
 
-def places_of(work: Work, name: str, places: Operand, length: int) -> Any:
+def _or_nought(s: Any) -> Any:
+    return s[1] if s[0] else s[1] - s[1]
+
+
+def places_of(work: Work, name: str, places: Operand, length: int, where: Any = None) -> Any:
     """Return places as indices of `length` items: they wrap around, and those beyond are an error on the CPU.
 
-    There is nothing beyond the items that could be read, and a GPU does not wait for a check.
+    There is nothing beyond the items that could be read, and a GPU does not wait for a check. Of some places
+    flags may say that nobody uses them.
     """
     check_numbers(name, places, "iu")
     if places.size and not length:
         raise IndexError(f"{name}: expected none, as there are no items")
     if work.library.on_cpu and places.size:
-        low, high = bounds(work, places)
+        used = places
+        if where is not None:
+            guarded = TransformIterator(ZipIterator(where, places.items), _or_nought, places.dtype)
+            used = Operand(None, guarded, places.shape)
+        low, high = bounds(work, used)
         if low < -length or high >= length:
             raise IndexError(f"{name}: expected from {-length} to {length - 1}, got from {low} to {high}")
     return wrapped(cast(places.items, INT64), length)

@@ -102,6 +102,8 @@ REFUSED = [
     (lambda: arrays.mismatch(N, X), ValueError, "b: expected the shape of `a`"),
     (lambda: arrays.inner_product(N, N[:2]), ValueError, "b: expected the shape of `a`"),
     (lambda: arrays.compress(X, N), ValueError, "flags: expected the shape of `x`"),
+    (lambda: arrays.nth_element(N[:0], 0), IndexError, "x: expected at least one item for a rank"),
+    (lambda: arrays.histogram(N, bins="auto"), TypeError, "bins: .* at least 2 edges, got 'auto'"),
     (lambda: arrays.replace(N, 1, 2.5), TypeError, "new: expected one value of int8, got 2.5"),
 ]
 
@@ -116,6 +118,18 @@ def test_what_declines_writes_nothing():
     out = np.full(3, 7, np.int8)
     assert arrays.scatter_if(N, np.zeros(3, int), np.zeros(3, bool), out) is out
     assert out.tolist() == [7, 7, 7]
+
+
+def test_flags_guard_places_that_there_are_not():
+    """As Thrust's stencils do: such a place is neither read nor written."""
+    places, flags = np.array([2, 2**64 - 1, 0], np.uint64), np.array([1, 0, 1])
+    assert arrays.gather_if(N + np.int8(5), places, flags, N * np.int8(9)).tolist() == [7, 9, 5]
+    assert arrays.scatter_if(N + np.int8(5), places, flags, np.zeros(3, np.int8)).tolist() == [7, 0, 5]
+    for call in (arrays.gather_if, arrays.scatter_if):
+        with pytest.raises(
+            IndexError, match="indices: expected from -3 to 2, got from 0 to 18446744073709551615"
+        ):
+            call(N, places, np.ones(3, bool), N.copy())
 
 
 def test_places_of_small_integers_are_places():
