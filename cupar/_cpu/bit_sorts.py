@@ -48,7 +48,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
     else:
         starts = np.arange(segments) * problem.segment_size
         ends = starts + problem.segment_size
-    lengths = np.maximum(ends - starts, 0)
+    lengths = np.where(starts < ends, ends - starts, 0)  # their difference may wrap around
     if spec.algorithm == "segmented_nth_element":
         from .._kernels.nth_element import PROPAGATING  # others import fewer files
 

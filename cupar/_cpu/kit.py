@@ -158,7 +158,12 @@ class Kit:
             size = integer(self.numbers[0])
             return inlined(lambda p, i: (i * size(p), (i + 1) * size(p)))
         start, stop = self.offset("start_offsets_in"), self.offset("end_offsets_in")
-        return inlined(lambda p, i: (start(p, i), stop(p, i)))
+
+        def listed(p: Any, i: Any) -> Any:
+            low, high = start(p, i), stop(p, i)
+            return low, high if low < high else low  # the number of a range that ends before wraps around
+
+        return inlined(listed)
 
     def segments(self, each: Callable[..., None]) -> Phases:
         """Return the phases that call a function for each segment; the first one checks offsets, if given."""

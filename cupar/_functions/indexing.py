@@ -135,6 +135,17 @@ def _cut(s: Any) -> Any:
     return at if at < size else size
 
 
+def _at_most(value: Any) -> Any:
+    return np.int64(value) if value < 2**63 else 2**63 - 1
+
+
+def _signed(offsets: Any) -> Any:
+    """Return offsets as int64: of those of uint64 that this has not, the greatest one."""
+    if offsets.dtype == np.uint64:
+        return TransformIterator(offsets, _at_most, INT64)
+    return cast(offsets, INT64)
+
+
 def _start_out(s: Any) -> Any:
     first, last, behind = s
     return behind - (last - first) if last > first else behind
@@ -165,7 +176,7 @@ def take_ranges(
         raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
     length, number = size_of(size), starts.size
     first, last = (
-        TransformIterator(ZipIterator(cast(each.items, INT64), constant(x.size)), _cut, INT64)
+        TransformIterator(ZipIterator(_signed(each.items), constant(x.size)), _cut, INT64)
         for each in (starts, ends)
     )
     behind = work.empty((number,), INT64)

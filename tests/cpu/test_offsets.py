@@ -43,6 +43,12 @@ def top_k(d_in, out, starts, ends):
     algorithm.run(d_in, out, None, None, N, 3, 2, starts, ends)
 
 
+def nth_element(d_in, out, starts, ends):
+    ranks = np.zeros(3, "i8")
+    algorithm = cupar.segmented_nth_element(d_in, out, None, ranks, starts, ends)
+    algorithm.run(d_in, out, None, None, N, 3, ranks, starts, ends)
+
+
 @pytest.fixture(autouse=True)
 def on_the_cpu():
     with cupar.device("cpu"):
@@ -50,7 +56,7 @@ def on_the_cpu():
 
 
 @pytest.mark.parametrize("dtype", ["i4", "i8"])
-@pytest.mark.parametrize("run", [reduction, scan, copy, sort, merge_sort, top_k])
+@pytest.mark.parametrize("run", [reduction, scan, copy, sort, merge_sort, top_k, nth_element])
 def test_what_is_not_there_is_refused(run, dtype):
     out = np.full(N, 77)
     for starts, ends, said in (
@@ -65,6 +71,9 @@ def test_what_is_not_there_is_refused(run, dtype):
         assert str(raised.value).startswith(said) and (out == 77).all()
     # Segments that are empty name no items, whatever their offsets are.
     run(X, out, np.array([0, -7, 500], dtype), np.array([5, -7, 3], dtype))
+    assert (out[N // 2 :] == 77).all()
+    last = np.iinfo(dtype).max  # an end that is before its start by more than the dtype has
+    run(X, out, np.array([0, last, last // 2 + 5], dtype), np.array([5, -last, -(last // 2)], dtype))
     assert (out[N // 2 :] == 77).all()
 
 

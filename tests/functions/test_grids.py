@@ -99,5 +99,8 @@ def test_ranges(rng):
             np.testing.assert_array_equal(items, expected[:size])
     pairs = arrays.take_ranges((x, x * 2.0), np.array([3, 40]), np.array([5, 41]))
     assert [each.tolist() for each in pairs] == [[3, 4, 40], [6, 8, 80]]
+    until = np.array([3, 2**64 - 1], "u8")
+    assert arrays.take_ranges(x, until - np.array([2, 1], "u8"), until).tolist() == [1, 2]
+    assert arrays.take_ranges(x[:4], until * np.array([1, 0], "u8"), until).tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="ends: expected the shape of `starts`"):
         arrays.take_ranges(x, np.array([1]), np.array([1, 2]))
