@@ -8,16 +8,13 @@ from ._call.algorithm import Algorithm
 from ._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, ColumnsProblem
 from ._launch.arguments import item_count, refuse, two_phases
 from ._launch.segments import MOST_SEGMENTS as MOST_COLUMNS
-from ._obtain.arguments import accumulation
+from ._obtain.arguments import accumulation, check_start
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
-    from ._ir.specialisation import Specialisation
 
 
 def _columns(outer: int, length: int, inner: int) -> ColumnsProblem:
@@ -64,9 +61,7 @@ class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_ou
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., ColumnsProblem]:
-        return _columns
+    _problem_maker = staticmethod(lambda spec: _columns)
 
 
 class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": "items"}):
@@ -101,9 +96,7 @@ class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": 
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., ColumnsProblem]:
-        return _columns
+    _problem_maker = staticmethod(lambda spec: _columns)
 
 
 @memoised
@@ -278,17 +271,13 @@ def exclusive_column_scan(
      [3 1]
      [7 2]]
     """
-    if h_init is None:
-        raise TypeError(
-            "h_init: an exclusive scan needs an initial value, the first item of each column; "
-            "inclusive_column_scan can go without"
-        )
     return _scan("exclusive_column_scan", d_in, d_out, op, h_init, cc, wait, link)
 
 
 def _scan(
     algorithm: str, d_in: Any, d_out: Any, op: Any, h_init: Any, cc: Any, wait: bool, link: Any
 ) -> ColumnScan:
+    check_start(algorithm, h_init, "the first item of each column")
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     arguments, operators = (types.d_in, types.d_out), {"op": types.operator}
     return obtain(ColumnScan, algorithm, arguments, operators, cc, wait, link, init=types.init)

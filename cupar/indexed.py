@@ -15,10 +15,7 @@ from .operators import Op, OpKind
 from .reduce import Determinism, known_determinism
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ._base.annotations import Array, ArrayOrType, ComputeCapability, Stream
-    from ._ir.specialisation import Specialisation
 
 _MOST_BINS = 2**31 - 1
 _MOST_BYTES = 512  # of a value: eight of them are a table of one bin
@@ -60,9 +57,7 @@ class ReduceByIndex(
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    @staticmethod
-    def _problem_maker(spec: Specialisation) -> Callable[..., ReduceByIndexProblem]:
-        return _indexed
+    _problem_maker = staticmethod(lambda spec: _indexed)
 
 
 @memoised

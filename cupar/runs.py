@@ -12,7 +12,7 @@ from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from ._kernels.runs import REDUCE_BY_KEY, RUN_LENGTH_ENCODE, SCAN_BY_KEY
 from ._launch.arguments import two_phases
-from ._obtain.arguments import accumulation, argument, converting, integers
+from ._obtain.arguments import accumulation, argument, check_start, converting, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
@@ -272,11 +272,6 @@ def exclusive_scan_by_key(
     cupar's own. The sums of floats may differ in their last bits from run to
     run, as in `reduce_by_key`.
     """
-    if h_init is None:
-        raise TypeError(
-            "h_init: an exclusive scan needs an initial value, the first item of each run; "
-            "inclusive_scan_by_key can go without"
-        )
     given = d_in_keys, d_in_values, d_out_values, op, h_init, equality_op
     return _scan("exclusive_scan_by_key", *given, cc, wait, link)
 
@@ -357,6 +352,7 @@ def _scan(
     wait: bool,
     link: Any,
 ) -> ScanByKey:
+    check_start(algorithm, h_init, "the first item of each run")
     keys = argument("d_in_keys", d_in_keys)
     names = "d_in_values", "d_out_values"
     types = accumulation(d_in_values, d_out_values, op, h_init, is_scan=True, names=names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ._call.algorithm import Algorithm
 from ._kernels.scan import SCAN
 from ._launch.arguments import two_phases
-from ._obtain.arguments import accumulation
+from ._obtain.arguments import accumulation, check_start
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
@@ -90,10 +90,6 @@ def exclusive_scan(
     Technical Report NVR-2016-002. The sums of floats may differ in their last
     bits from run to run, since the grouping of items depends on timing.
     """
-    if h_init is None:
-        raise TypeError(
-            "h_init: an exclusive scan needs an initial value, its first item; inclusive_scan can go without"
-        )
     return _scan("exclusive_scan", d_in, d_out, op, h_init, cc, wait, link)
 
 
@@ -150,6 +146,7 @@ def inclusive_scan(
 
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool, link: Any) -> Scan:
+    check_start(algorithm, h_init, "its first item")
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     return obtain(
         Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, link, init=types.init

@@ -8,7 +8,7 @@ from ._call.algorithm import Algorithm
 from ._kernels.segmented_scan import SEGMENTED_SCAN
 from ._launch.arguments import two_phases
 from ._launch.segments import reduced
-from ._obtain.arguments import accumulation, integers
+from ._obtain.arguments import accumulation, check_start, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
@@ -227,11 +227,6 @@ def exclusive_segmented_scan(
     Nothing is read back, whatever the lengths, so calls can be captured. In C++
     it is CUB's ``DeviceSegmentedScan``.
     """
-    if h_init is None:
-        raise TypeError(
-            "h_init: an exclusive scan needs an initial value, the first item of each segment; "
-            "inclusive_segmented_scan can go without"
-        )
     offsets = start_offsets_in, end_offsets_in, start_offsets_out
     return _scan("exclusive_segmented_scan", d_in, d_out, offsets, op, h_init, cc, wait, link)
 
@@ -247,6 +242,7 @@ def _scan(
     wait: bool,
     link: Any,
 ) -> SegmentedScan:
+    check_start(algorithm, h_init, "the first item of each segment")
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     names = "start_offsets_in", "end_offsets_in", "start_offsets_out"
     start, end, start_out = offsets

@@ -11,9 +11,8 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from .._base.versions import machine
 from .._kernels.elf import Elf
@@ -29,21 +28,6 @@ _READ_AND_EXECUTE = 1 | 4  # PROT_READ, PROT_EXEC
 
 class UnsupportedError(ValueError):
     """An object file that this cannot load; the message says why."""
-
-
-class _Section(NamedTuple):
-    """A section as its header has it."""
-
-    name: int
-    kind: int
-    flags: int
-    address: int
-    at: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry: int
 
 
 def is_possible() -> bool:
@@ -87,15 +71,14 @@ class _Object:
             raise UnsupportedError("it is no object file for x86-64")
         elf = Elf(code)
         self._code, self._find = code, find
-        self._symbols, self._sections = elf.symbols(), [*_sections(code)]
+        self._symbols, self._sections = elf.symbols(), elf.sections
         self._places: dict[int, int] = {}  # by number of the section, offset in memory
         self._commons: dict[int, int] = {}  # of variables that no section has, by number of the symbol
-        names = [each.name for each in elf.sections]
-        loaded = [i for i, each in enumerate(self._sections) if each.flags & _LOADED]
-        loaded = [i for i in loaded if names[i] != _UNWINDING]
+        every = enumerate(self._sections)
+        loaded = [i for i, each in every if each.flags & _LOADED and each.name != _UNWINDING]
         for i in loaded:
             if self._sections[i].kind not in (_DATA, _ZEROS) or self._sections[i].flags & _OF_THREADS:
-                raise UnsupportedError(f"it has a section {names[i]}")
+                raise UnsupportedError(f"it has a section {self._sections[i].name}")
         end = self._place(0, [i for i in loaded if not self._sections[i].flags & _WRITE])
         self._fixed = _aligned(end, mmap.PAGESIZE)
         end = self._place(self._fixed, [i for i in loaded if self._sections[i].flags & _WRITE])
@@ -161,13 +144,6 @@ class _Object:
         if protect(self._base, self._fixed, _READ_AND_EXECUTE):
             number = ctypes.get_errno()
             raise OSError(number, f"code cannot be placed in memory: {os.strerror(number)}")
-
-
-def _sections(code: bytes) -> Iterator[_Section]:
-    (at,) = struct.unpack_from("<Q", code, 40)
-    size, count = struct.unpack_from("<HH", code, 58)
-    for i in range(count):
-        yield _Section(*struct.unpack_from("<IIQQQQIIQQ", code, at + i * size))
 
 
 def _aligned(at: int, alignment: int) -> int:

@@ -16,12 +16,13 @@ import numpy as np
 from .. import arrays
 from .._base import device
 from .._cpu.threads import alone
-from .._fleet.carry import Carry, KeyedCarry, record_of
+from .._fleet.carry import Carry, KeyedCarry, record_of, value_in
 from .._fleet.counts import three_of
 from .._functions import libraries, operators
 from .._functions.axes import INT64, AxisLayout, constant, indices
 from .._functions.calls import Operand, Work
 from .._functions.rows import layout_along, over_axes, result_shape, scanned_rows
+from .._functions.scans import of_rows
 from .._functions.values import casting
 from ..columns import column_reduce
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
@@ -179,10 +180,6 @@ def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dt
     return [packed(block[i].reshape(records[0].shape)) for i in range(number)]
 
 
-def _value(record: Any) -> Any:
-    return record.value
-
-
 @on_blocks
 def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -> Any:
     """Return the values of records; `axes`: where the result has axes of length 1 in addition."""
@@ -196,7 +193,7 @@ def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -
     for axis in axes:
         shape.insert(axis, 1)
     block, out = fresh(work, shape, result)
-    work.copy(TransformIterator(x.items, _value, value), casting(out, value), x.size)
+    work.copy(TransformIterator(x.items, value_in, value), casting(out, value), x.size)
     return block
 
 
@@ -234,19 +231,12 @@ def scanned(
     elif x.size:
         if exclusive:
             items = PermutationIterator(items, indices(_place_before, layout.length, layout.inner))
-        records = PermutationIterator(
-            operand(work, before).items, indices(_row_of, layout.length, layout.inner)
-        )
+        records = of_rows(operand(work, before).items, layout)
         numbers = CountingIterator(np.int64(0)), constant(layout.length), constant(layout.inner)
         begun = _begun_by(value) if exclusive else _begun_after(op, value)
         items = TransformIterator(ZipIterator(items, *numbers, records), begun, value)
         scanned_rows(work, items, written, layout, op, None)
     return block
-
-
-def _row_of(s: Any) -> Any:
-    i, length, inner = s
-    return i // (length * inner) * inner + i % inner
 
 
 def _place_before(s: Any) -> Any:

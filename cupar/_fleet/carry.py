@@ -189,6 +189,11 @@ class KeyedCarry(Carry):
         )
 
 
+def value_in(record: Any) -> Any:
+    """Return the value of a record."""
+    return record.value
+
+
 def _before(count: Any) -> Any:
     return count - 1
 

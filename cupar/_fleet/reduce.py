@@ -13,14 +13,10 @@ from ..iterators import DiscardIterator, TransformOutputIterator
 from ..operators import Op
 from ..partition import select
 from ..reduce import reduce_into as local_reduce
-from .carry import Carry
+from .carry import Carry, value_in
 from .comm import cleared
 from .group import collective
 from .sharded import IteratorCache, Sharded, accumulator_of, made
-
-
-def _value(record: Any) -> Any:
-    return record.value
 
 
 def _there(record: Any) -> Any:
@@ -51,7 +47,7 @@ class Reduce(Sharded):
         self._total = carry.total(d_in, commutative)
         self._records_of(work, carry)
         self._written = carry.written(self._own)
-        self._out = IteratorCache(lambda d_out: TransformOutputIterator(d_out, _value, carry.record))
+        self._out = IteratorCache(lambda d_out: TransformOutputIterator(d_out, value_in, carry.record))
         if has_init:
             self._fold = carry.folding(self._out(work, d_out))
         else:  # there may be none, which the host does not know

@@ -25,17 +25,13 @@ from ..scan import exclusive_scan, inclusive_scan
 from ..segmented import segmented_reduce as local_reduce
 from ..segmented_scan import exclusive_segmented_scan as local_exclusive
 from ..segmented_scan import inclusive_segmented_scan as local_inclusive
-from .carry import Carry
+from .carry import Carry, value_in
 from .comm import raw, viewed
 from .group import collective
 from .sharded import Sharded, accumulator_of, begin, checksums, filled, items_of, made
 
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
 _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
-
-
-def _value(record: Any) -> Any:
-    return record.value
 
 
 class _Segmented(Sharded):
@@ -86,7 +82,7 @@ class SegmentedReduce(_Segmented):
         self._local = local_reduce(
             self._items(d_in), carry.record, start, end, carry.combined, init, commutative=commutative
         )
-        ranks, written = self._ranks(carry.record, 1), TransformOutputIterator(d_out, _value, carry.record)
+        ranks, written = self._ranks(carry.record, 1), TransformOutputIterator(d_out, value_in, carry.record)
         self._fold = local_reduce(ranks, written, None, None, carry.combined, init, commutative=False)
 
     def _items(self, d_in: Any) -> Any:
@@ -125,7 +121,7 @@ class SegmentedReduce(_Segmented):
         offsets = (self._clip(each, base, base + num_items) for each in (start, end))
         work.run(self._local, self._items(d_in), own, segments, *offsets, carry.absent())
         group.gather(raw(own), raw(records), self._stream(work))
-        written = TransformOutputIterator(d_out, _value, carry.record)
+        written = TransformOutputIterator(d_out, value_in, carry.record)
         ranks = self._ranks(records, segments)
         work.run(self._fold, ranks, written, segments, None, None, init, segment_size=group.size)
 

@@ -31,6 +31,7 @@ from .rows import (
     dtypes_of,
     positions,
     reduced_rows,
+    within_row,
 )
 from .values import accumulated, cast, casting, initial, integer
 
@@ -120,10 +121,6 @@ def _key(s: Any) -> Any:
     return i // length * number + segment if 0 <= segment < number else -1
 
 
-def _wrapped(s: Any) -> Any:
-    return s[0] % s[1]
-
-
 def _offset(s: Any) -> Any:
     start, q, total, size = s
     return q // total * size + start
@@ -168,14 +165,16 @@ def segment_rows(
         return out
     places, *offsets = by_id(work, keys, size, total, positions(work, AxisLayout(1, size, 1)))
     # Column by column: the items of one have the order of the ids.
-    row = cast(PermutationIterator(places, indices(_wrapped, size)), INT64)
+    row = cast(PermutationIterator(places, indices(within_row, size)), INT64)
     of = TransformIterator(ZipIterator(row, place, constant(size), constant(inner)), _item, INT64)
     taken = PermutationIterator(items, of)
     written = PermutationIterator(written, indices(_result, total, inner))
     lengths = constant(total), constant(size)
     ends = [
         TransformIterator(
-            ZipIterator(PermutationIterator(each, indices(_wrapped, total)), place, *lengths), _offset, INT64
+            ZipIterator(PermutationIterator(each, indices(within_row, total)), place, *lengths),
+            _offset,
+            INT64,
         )
         for each in offsets
     ]

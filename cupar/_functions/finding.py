@@ -30,10 +30,6 @@ def _exists(place: Any) -> bool:
     return place >= 0  # type: ignore[no-any-return]
 
 
-def _is_nowhere(place: Any) -> bool:
-    return place < 0  # type: ignore[no-any-return]
-
-
 def _index(work: Work, items: Any, predicate: Op, size: int, none: int | None = -1) -> Operand:
     """Return the index of the first match, or else -1 or the number of items."""
     out = work.empty((), INT64)
@@ -97,7 +93,7 @@ def all_of(
     >>> bool(arrays.all_of(np.array([3, -1, 4]), lambda a: a > 0))
     False
     """
-    return _quantified(work, x, predicate, _is_nowhere, OpKind.LOGICAL_AND, axis, keepdims, False)
+    return _quantified(work, x, predicate, operators.is_nowhere, OpKind.LOGICAL_AND, axis, keepdims, False)
 
 
 @described("x", axis="axes")
@@ -125,7 +121,7 @@ def none_of(
     >>> bool(arrays.none_of(np.array([3, 1, 4]), lambda a: a < 0))
     True
     """
-    return _quantified(work, x, predicate, _is_nowhere, OpKind.LOGICAL_AND, axis, keepdims, True)
+    return _quantified(work, x, predicate, operators.is_nowhere, OpKind.LOGICAL_AND, axis, keepdims, True)
 
 
 # --- Two arrays -------------------------------------------------------------------------------------------
@@ -159,7 +155,7 @@ def equal(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
     True
     """
     check_shapes(a, b)
-    return _whether(work, _pairs(a, b), _differ, a.size, _is_nowhere)
+    return _whether(work, _pairs(a, b), _differ, a.size, operators.is_nowhere)
 
 
 @operators.remembered
@@ -237,7 +233,7 @@ def is_sorted(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = No
     True
     """
     pairs, number = _neighbours(x)
-    return _whether(work, pairs, _order(x, less), number, _is_nowhere)
+    return _whether(work, pairs, _order(x, less), number, operators.is_nowhere)
 
 
 def _behind(place: Any) -> Any:
@@ -281,7 +277,7 @@ def is_partitioned(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) 
     True
     """
     pairs, number = _neighbours(x)
-    return _whether(work, pairs, _begins_again(predicate), number, _is_nowhere)
+    return _whether(work, pairs, _begins_again(predicate), number, operators.is_nowhere)
 
 
 @operators.remembered

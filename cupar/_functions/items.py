@@ -57,6 +57,16 @@ def size_of(size: Any) -> int | None:
     return None if size is None else integer("size", size)
 
 
+def chosen(
+    work: Work, items: Any, number: int, keep: Any, dtype: np.dtype[Any], predicate: Any, size: Any
+) -> Any:
+    """Return the items of `selected`, as many as there are; or `size` of them, and the count beside them."""
+    length = size_of(size)
+    out, count = selected(work, items, number, keep, dtype, predicate, length)
+    found = work.cut([out], count, length)
+    return found[0] if length is None else Counted(*found)
+
+
 def bits(items: Any) -> Any:
     """Return numbers as unsigned integers of their size, as moves of all dtypes share builds then."""
     dtype = items.dtype

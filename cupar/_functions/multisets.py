@@ -57,10 +57,6 @@ def _place(s: Any) -> Any:
     return other - own + i
 
 
-def _clipped(s: Any) -> Any:
-    return s[0] if s[0] < s[1] else s[1] - 1
-
-
 @operators.remembered
 def _is_beyond(less: Op) -> Any:
     before = operators.within(less)
@@ -86,7 +82,7 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
         work.run(search, data, length, items, size, found)
     numbers = (cast(each, INT64) for each in ranks)
     place = TransformIterator(ZipIterator(CountingIterator(np.int64(0)), *numbers), _place, INT64)
-    at = TransformIterator(ZipIterator(place, constant(number)), _clipped, INT64)
+    at = TransformIterator(ZipIterator(place, constant(number)), operators.clipped, INT64)
     each = ZipIterator(items, place, PermutationIterator(others, at), constant(number))
     return TransformIterator(each, _is_beyond(less), _BOOL)
 
@@ -159,10 +155,6 @@ def set_symmetric_difference(
     return _set(work, a, b, less, size, sets.set_symmetric_difference, a.size + b.size)
 
 
-def _is_nowhere(place: Any) -> bool:
-    return place < 0  # type: ignore[no-any-return]
-
-
 def _itself(flag: Any) -> Any:
     return flag
 
@@ -178,6 +170,6 @@ def includes(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: A
     first, second = (work.kept(*each) for each in zip(items, (a.size, b.size), strict=True))
     flags = _beyond(work, second, b.size, first, a.size, less)
     out = work.empty((), _BOOL)
-    written = TransformOutputIterator(out.items, _is_nowhere, INT64)
+    written = TransformOutputIterator(out.items, operators.is_nowhere, INT64)
     work.run(find_if(flags, written, _itself, none=-1), flags, written, b.size)
     return out

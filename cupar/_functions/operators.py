@@ -223,6 +223,16 @@ def with_one_nan(dtype: np.dtype[Any]) -> Any:
     return canonical
 
 
+def clipped(s: Any) -> Any:
+    """Return a place, or the last one of a number of items if it is behind them."""
+    return s[0] if s[0] < s[1] else s[1] - 1
+
+
+def is_nowhere(place: Any) -> bool:
+    """Whether nothing was found."""
+    return place < 0  # type: ignore[no-any-return]
+
+
 def never(value: Any) -> bool:
     """Hold for nothing."""
     return False

@@ -17,7 +17,7 @@ from . import operators
 from .axes import INT64, constant
 from .calls import Operand, Work
 from .described import described
-from .items import Counted, selected, size_of
+from .items import chosen
 from .rows import check_numbers, promoted, reduced
 from .scans import scan_of
 from .values import cast, initial
@@ -183,10 +183,7 @@ def remove_if(work: Work, x: Any, predicate: Op, /, *, size: int | None = None, 
     >>> arrays.remove_if(np.array([3, -1, 4]), lambda a: a < 0)
     array([3, 4])
     """
-    length = size_of(size)
-    out, number = selected(work, x.items, x.size, None, x.dtype, unflagged(predicate), length)
-    found = work.cut([out], number, length)
-    return found[0] if length is None else Counted(*found)
+    return chosen(work, x.items, x.size, None, x.dtype, unflagged(predicate), size)
 
 
 @described("x", "flags", size="length")
@@ -201,11 +198,8 @@ def compress(work: Work, x: Any, flags: Any, /, *, size: int | None = None, stre
     check_numbers("flags", flags)
     if flags.shape != x.shape:
         raise ValueError(f"flags: expected the shape of `x`, {x.shape}, got {flags.shape}")
-    length = size_of(size)
     pairs = ZipIterator(x.items, cast(flags.items, _BOOL))
-    out, number = selected(work, pairs, x.size, operators.first, x.dtype, operators.second, length)
-    found = work.cut([out], number, length)
-    return found[0] if length is None else Counted(*found)
+    return chosen(work, pairs, x.size, operators.first, x.dtype, operators.second, size)
 
 
 @described("x")

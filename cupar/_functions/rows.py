@@ -321,10 +321,6 @@ def places_of(work: Work, name: str, places: Operand, length: int, where: Any = 
     return wrapped(cast(places.items, INT64), length)
 
 
-def _wrapped(s: Any) -> Any:
-    return s[0] % s[1]
-
-
 def wrapped(places: Any, length: int) -> Any:
     """Return places that wrap around behind some length, which is not 0 if there are places."""
-    return TransformIterator(with_numbers(places, length), _wrapped, INT64)
+    return TransformIterator(with_numbers(places, length), within_row, INT64)

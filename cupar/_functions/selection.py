@@ -22,7 +22,7 @@ from . import operators
 from .axes import INT64, constant, with_numbers
 from .calls import Operand, Work
 from .described import described
-from .items import Counted, selected, size_of
+from .items import Counted, chosen, selected, size_of
 from .rows import check_numbers, dtypes_of
 from .values import cast, casting, initial
 
@@ -44,10 +44,7 @@ def copy_if(
     >>> arrays.copy_if(np.array([3, -1, 4, -2]), lambda a: a > 0)
     array([3, 4])
     """
-    length = size_of(size)
-    out, count = selected(work, x.items, x.size, None, x.dtype, predicate, length)
-    found = work.cut([out], count, length)
-    return found[0] if length is None else Counted(*found)
+    return chosen(work, x.items, x.size, None, x.dtype, predicate, size)
 
 
 @described("x")

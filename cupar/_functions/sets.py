@@ -15,7 +15,7 @@ from . import operators
 from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work
 from .described import described
-from .items import Counted, joined, selected, size_of
+from .items import Counted, chosen, joined, selected, size_of
 from .rows import check_numbers, positions, promoted, scanned_rows, sorted_rows
 from .values import cast
 
@@ -53,11 +53,8 @@ def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
 
 def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Any:
     """Return those of a number of items for which a flag holds, as many as there are, or as `size` says."""
-    length = size_of(size)
     pairs = ZipIterator(items, keep)
-    out, count = selected(work, pairs, number, operators.first, items.dtype, operators.second, length)
-    found = work.cut([out], count, length)
-    return found[0] if length is None else Counted(*found)
+    return chosen(work, pairs, number, operators.first, items.dtype, operators.second, size)
 
 
 def _unique_values(work: Work, x: Operand, size: Any) -> Any:
@@ -212,17 +209,13 @@ def _not_found(s: Any) -> Any:
     return place >= size or item != other
 
 
-def _clipped(s: Any) -> Any:
-    return s[0] if s[0] < s[1] else s[1] - 1
-
-
 def _members(work: Work, items: Any, size: int, others: Any, number: int, invert: bool) -> Any:
     """Return an iterator over whether each item is among others, which are sorted; there is one at least."""
     ranks = work.temporary(size, INT64)
     comp = operators.less_of(others.dtype)
     if size:
         work.run(lower_bound(others, items, ranks, comp), others, number, items, size, ranks)
-    at = TransformIterator(ZipIterator(ranks, constant(number)), _clipped, INT64)
+    at = TransformIterator(ZipIterator(ranks, constant(number)), operators.clipped, INT64)
     each = ZipIterator(items, ranks, PermutationIterator(others, at), constant(number))
     return TransformIterator(each, _not_found if invert else _found, _BOOL)
 
@@ -290,7 +283,7 @@ def _first_nan(work: Work, items: Any, size: int) -> Any:
     place, least = work.temporary(1, INT64), constant(items.dtype.type(complex(-np.inf, np.nan)))
     search = lower_bound(items, least, place, operators.less_of(items.dtype))
     work.run(search, items, size, least, 1, place)
-    at = TransformIterator(ZipIterator(place, constant(size)), _clipped, INT64)
+    at = TransformIterator(ZipIterator(place, constant(size)), operators.clipped, INT64)
     return PermutationIterator(items, PermutationIterator(at, constant(0)))
 
 

@@ -40,33 +40,18 @@ def interned(kind: type[K], name: str, **known: Any) -> K:
 
 # Modules whose code is in numba's cache, or determines its content: `own_code` hashes them.
 _HOST = (
-    *("algorithms", "arguments", "calls", "errors", "iterators", "kernel_types", "kernels", "launches"),
-    *("native", "plans", "portable", "problems", "view_types"),
+    "algorithms arguments calls errors iterators kernel_types kernels launches native plans portable "
+    "problems view_types"
 )
 _KERNELS = (
-    *(
-        "columns",
-        "family",
-        "find",
-        "histogram",
-        "merge",
-        "merge_sort",
-        "nth_element",
-        "radix_sort",
-        "reduce",
-        "reduce_by_index",
-        "scan",
-        "search",
-    ),
-    *("segmented_copy", "segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort"),
-    *("segments", "sets"),
-    *("tiles", "top_k", "transform"),
+    "columns family find histogram merge merge_sort nth_element radix_sort reduce reduce_by_index scan "
+    "search segmented_copy segmented_merge_sort segmented_reduce segmented_scan segmented_sort segments "
+    "sets tiles top_k transform"
 )
 # Modules that make problems.
 _PROBLEMS = (
-    *("_launch.arguments", "_launch.levels", "_launch.segments", "_obtain.ranges"),
-    *("columns", "copies", "histogram", "indexed", "merges", "nth_element", "search", "segmented"),
-    *("segmented_scan", "sets", "sort", "topk"),
+    "_launch.arguments _launch.levels _launch.segments _obtain.ranges columns copies histogram indexed "
+    "merges nth_element search segmented segmented_scan sets sort topk"
 )
 # Modules that fix the order of words that compiled code and Python share.
 _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
@@ -75,8 +60,9 @@ _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
 @functools.cache
 def own_code() -> str:
     """Return a hash of cupar's code that compiles all types here, and of all plans."""
-    own = (f"_host.{each}" for each in _HOST), (f"_kernels.{each}" for each in _KERNELS)
-    return own_version([*own[0], *own[1], *_PROBLEMS, *_ORDER])
+    rooms = {"_host": _HOST, "_kernels": _KERNELS}
+    own = [f"{room}.{each}" for room, names in rooms.items() for each in names.split()]
+    return own_version([*own, *_PROBLEMS.split(), *_ORDER])
 
 
 def digest(parts: Any) -> str:

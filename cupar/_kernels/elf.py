@@ -44,10 +44,12 @@ class Section:
 
     name: str
     kind: int
+    flags: int
     at: int
     size: int
     link: int
     info: int
+    alignment: int
     entry: int
 
 
@@ -72,8 +74,8 @@ class Elf:
         found = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
         start = found[names][4]
         self.sections = [
-            Section(self._text(start + name), kind, at, size, link, info, entry)
-            for name, kind, _, _, at, size, link, info, _, entry in found
+            Section(self._text(start + name), kind, flags, at, size, link, info, alignment, entry)
+            for name, kind, flags, _, at, size, link, info, alignment, entry in found
         ]
 
     def _text(self, at: int) -> str:

@@ -206,6 +206,15 @@ def accumulation(
     return Accumulation(source, target, operator, init)
 
 
+def check_start(algorithm: str, h_init: Any, first: str) -> None:
+    """Raise TypeError if an exclusive scan has no initial value; `first` says what that would be."""
+    if h_init is None and algorithm.startswith("exclusive"):
+        instead = algorithm.replace("exclusive", "inclusive")
+        raise TypeError(
+            f"h_init: an exclusive scan needs an initial value, {first}; {instead} can go without"
+        )
+
+
 def check_conversion(
     source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any], advice: str = ""
 ) -> None:

@@ -30,7 +30,7 @@ from .._obtain.obtain import class_of
 from .._obtain.produce import code_of
 from ..operators import OpKind
 
-FORMAT: Final = 1  # another one whenever what `_plain` writes changes
+FORMAT: Final = 2  # another one whenever what `_plain` writes changes
 _MAGIC: Final = b"CUPARALG"
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BUILD: Final = ("algorithm", "key", "cubin_size", "tier")
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if isinstance(value, np.dtype):
-        return {"dtype": _plain_dtype(value)}
+        return {"dtype": structs.descr(value)}
     if isinstance(value, OpKind):
         return {"OpKind": value.name}
     if isinstance(value, type):
@@ -165,21 +165,5 @@ def _made(value: Any, kinds: Mapping[str, type[Algorithm]]) -> Any:
         return cls(**{name: _made(each, kinds) for name, each in value.items() if name != "class"})
     ((what, name),) = value.items()
     if what == "dtype":
-        return structs.normal("dtype", _dtype(name))
+        return structs.normal("dtype", structs.from_descr(name))
     return OpKind[name] if what == "OpKind" else kinds[name]
-
-
-def _plain_dtype(dtype: np.dtype[Any]) -> Any:
-    if dtype.names is None:
-        return "bfloat16" if structs.is_bfloat16(dtype) else dtype.str
-    fields = [[name, _plain_dtype(kind), offset] for name, kind, offset in structs.members(dtype)]
-    return {"fields": fields, "itemsize": dtype.itemsize}
-
-
-def _dtype(value: Any) -> np.dtype[Any]:
-    if isinstance(value, str):
-        return structs.as_dtype(value)
-    names, kinds, offsets = zip(*value["fields"], strict=True)
-    layout: Any = {"names": names, "formats": [*map(_dtype, kinds)], "offsets": offsets}
-    layout["itemsize"] = value["itemsize"]
-    return np.dtype(layout, align=True)  # type: ignore[no-any-return]

@@ -434,7 +434,7 @@ def damaged(blob):
     yield blob[:-1], "damaged"
     yield blob + b"x", "more or less"
     yield blob[:-1] + bytes([blob[-1] ^ 1]), "damaged"
-    yield blob.replace(b'"format": 1', b'"format": 9'), "version mismatch"
+    yield blob.replace(b'"format": 2', b'"format": 9'), "version mismatch"
     yield blob.replace(b'"class": "Pointer"', b'"class": "Painter"'), "header is not one"
     yield blob.replace(b'"kind": "UnaryTransform"', b'"kind": "UnaryTransfurm"'), "header is not one"
     yield blob.replace(b'"factory": "unary_transform"', b'"factory": "unary_transfurm"'), "wrong algorithm"
