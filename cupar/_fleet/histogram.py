@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .._functions.calls import Work
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..histogram import histogram_even as local_histogram
 from .group import collective
@@ -36,6 +35,9 @@ class Histogram(Sharded):
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
+
+    def _build(self, work: Work, *given: Any, **levels: Any) -> None:
+        super()._build(work, *given)
 
     def _alike(self, d_samples: Any, d_histogram: Any, levels: Any, lower: Any, upper: Any, n: int) -> Any:
         return dict(zip(_LEVELS, (levels, lower, upper), strict=True))
@@ -95,9 +97,5 @@ def histogram_even(
     [1 0 0 0 0 2 0 0 0 1]
     """
     levels = h_num_output_levels, h_lower_level, h_upper_level
-
-    def build(found: Histogram, work: Work, spec: Specialisation) -> None:
-        found._local = local_histogram(d_samples, d_histogram, *levels, num_samples)
-
-    specify = local_histogram, d_samples, d_histogram, *levels, num_samples
-    return made(Histogram, group, specify, build, **dict(zip(_LEVELS, levels, strict=True)))
+    given = d_samples, d_histogram, *levels, num_samples
+    return made(Histogram, group, local_histogram, *given, **dict(zip(_LEVELS, levels, strict=True)))

@@ -6,7 +6,6 @@ from typing import Any
 
 from .._functions.axes import INT64, constant
 from .._functions.calls import Work
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -31,7 +30,8 @@ class Select(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(self, work: Work, d_in: Any, d_out: Any, cond: Op) -> None:
+    def _build(self, work: Work, d_in: Any, d_out: Any, d_num: Any, cond: Op) -> None:
+        check_counts("d_num_selected_out", d_num)
         self._counts = Counts(work, self.group, 1)
         self._local = local_select(d_in, d_out, INT64, cond)
 
@@ -63,10 +63,12 @@ class ThreeWayPartition(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(self, work: Work, d_in: Any, outputs: tuple[Any, ...], predicates: tuple[Op, ...]) -> None:
+    def _build(
+        self, work: Work, d_in: Any, first: Any, second: Any, rest: Any, d_num: Any, *predicates: Op
+    ) -> None:
+        check_counts("d_num_selected_out", d_num, 3)
         self._counts = Counts(work, self.group, 3)
-        first, second, rest = outputs
-        self._local = local_partition(d_in, first, second, rest, INT64, predicates[0], predicates[1])
+        self._local = local_partition(d_in, first, second, rest, INT64, *predicates)
         unary_transform(_unselected(INT64, INT64, 0), INT64, OpKind.IDENTITY)
 
     def _call(
@@ -124,12 +126,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     >>> print(kept[: counts[0]], counts)
     [3 2] [2 0 2]
     """
-
-    def build(found: Select, work: Work, spec: Specialisation) -> None:
-        check_counts("d_num_selected_out", d_num_selected_out)
-        found._build(work, d_in, d_out, cond)
-
-    return made(Select, group, (local_select, d_in, d_out, d_num_selected_out, cond), build)
+    return made(Select, group, local_select, d_in, d_out, d_num_selected_out, cond)
 
 
 @collective
@@ -183,12 +180,6 @@ def three_way_partition(
     >>> print(counts[0])
     [2 1 2]
     """
-    outputs = d_first_part_out, d_second_part_out, d_unselected_out
+    outputs = d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out
     predicates = select_first_part_op, select_second_part_op
-
-    def build(found: ThreeWayPartition, work: Work, spec: Specialisation) -> None:
-        check_counts("d_num_selected_out", d_num_selected_out, 3)
-        found._build(work, d_in, outputs, predicates)
-
-    specify = local_partition, d_in, *outputs, d_num_selected_out, *predicates
-    return made(ThreeWayPartition, group, specify, build)
+    return made(ThreeWayPartition, group, local_partition, d_in, *outputs, *predicates)

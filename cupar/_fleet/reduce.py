@@ -6,7 +6,6 @@ from typing import Any
 
 from .._functions.axes import INT64
 from .._functions.calls import Work
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import DiscardIterator, TransformOutputIterator
@@ -16,7 +15,7 @@ from ..reduce import reduce_into as local_reduce
 from .carry import Carry, value_in
 from .comm import cleared
 from .group import collective
-from .sharded import IteratorCache, Sharded, accumulator_of, made
+from .sharded import IteratorCache, Sharded, made
 
 
 def _there(record: Any) -> Any:
@@ -40,10 +39,10 @@ class Reduce(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(
-        self, work: Work, carry: Carry, d_in: Any, d_out: Any, has_init: bool, commutative: bool
-    ) -> None:
-        self._carry, self._has_init = carry, has_init
+    def _build(self, work: Work, d_in: Any, d_out: Any, op: Op, h_init: Any, *, commutative: Any) -> None:
+        in_order(commutative)
+        self._carry = carry = Carry(op, self._accumulator())
+        self._has_init = has_init = h_init is not None
         self._total = carry.total(d_in, commutative)
         self._records_of(work, carry)
         self._written = carry.written(self._own)
@@ -119,10 +118,4 @@ def reduce_into(
     >>> print(total)
     [10]
     """
-
-    def build(found: Reduce, work: Work, spec: Specialisation) -> None:
-        in_order(commutative)
-        found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, h_init is not None, commutative)
-
-    specify = local_reduce, d_in, d_out, op, h_init
-    return made(Reduce, group, specify, build, commutative=bool(commutative))
+    return made(Reduce, group, local_reduce, d_in, d_out, op, h_init, commutative=commutative)

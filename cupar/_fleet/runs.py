@@ -9,7 +9,6 @@ import numpy as np
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..iterators import ConstantIterator, DiscardIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -29,9 +28,10 @@ class _Runs(Sharded):
     _allocates = False
     _num_name = "d_out_num_runs"
 
-    def _build(
+    def _prepare(
         self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, op: Op, equality: Op | None
     ) -> None:
+        """Build for runs of `keys`, whose `values` go to `aggregates`."""
         value, key = over("d_out_aggregates", aggregates).dtype, over("d_in_keys", keys).dtype
         self._carry = carry = KeyedCarry(op, value, key, equality)
         self._local = local_reduce_by_key(keys, unique, carry.read(values), aggregates, INT64, op, equality)
@@ -96,6 +96,13 @@ class ReduceByKey(_Runs):
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
         self._run(stream, (*arrays, num_items))
 
+    def _build(
+        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, d_num: Any, *ops: Any
+    ) -> None:
+        _readable("d_out_aggregates", aggregates)
+        check_counts(self._num_name, d_num)
+        self._prepare(work, keys, unique, values, aggregates, *ops)
+
     _call = _Runs._reduced
 
     @two_phases(run)
@@ -119,6 +126,14 @@ class RunLengthEncode(_Runs):
     ) -> None:
         """Encode the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
         self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
+
+    def _build(
+        self, work: Work, d_in: Any, unique: Any, counts: Any, d_num: Any, equality: Op | None
+    ) -> None:
+        _readable("d_out_counts", counts)
+        check_counts(self._num_name, d_num)
+        self._ones = ConstantIterator(np.ones((), over("d_out_counts", counts).dtype)[()])
+        self._prepare(work, d_in, unique, self._ones, counts, OpKind.PLUS, equality)
 
     def _call(self, work: Work, d_in: Any, unique: Any, counts: Any, d_num: Any, num_items: int) -> None:
         self._reduced(work, d_in, unique, self._ones, counts, d_num, num_items)
@@ -146,6 +161,14 @@ class UniqueByKey(_Runs):
         """Select from the first `num_items` keys of each shard; `stream` as in `cupar.Algorithm`."""
         arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
         self._run(stream, (*arrays, num_items))
+
+    def _build(
+        self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, d_num: Any, equality: Op
+    ) -> None:
+        _readable("d_out_keys", out_keys)
+        check_counts(self._num_name, d_num)
+        values, aggregates = _beside(keys, items), _beside(out_keys, out_items)
+        self._prepare(work, keys, DiscardIterator(keys), values, aggregates, _first, equality)
 
     def _call(
         self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, d_num: Any, num_items: int
@@ -229,14 +252,8 @@ def reduce_by_key(
     >>> print(unique[: counts[0]], sums[: counts[0]])
     [1 2] [21 20]
     """
-
-    def build(found: ReduceByKey, work: Work, spec: Specialisation) -> None:
-        _readable("d_out_aggregates", d_out_aggregates)
-        check_counts("d_out_num_runs", d_out_num_runs)
-        found._build(work, d_in_keys, d_out_unique, d_in_values, d_out_aggregates, op, equality_op)
-
     arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
-    return made(ReduceByKey, group, (local_reduce_by_key, *arrays, op, equality_op), build)
+    return made(ReduceByKey, group, local_reduce_by_key, *arrays, op, equality_op)
 
 
 @collective
@@ -286,15 +303,8 @@ def run_length_encode(
     >>> print(unique[: counts[0]], lengths[: counts[0]])
     [7 9 7] [2 1 1]
     """
-
-    def build(found: RunLengthEncode, work: Work, spec: Specialisation) -> None:
-        _readable("d_out_counts", d_out_counts)
-        check_counts("d_out_num_runs", d_out_num_runs)
-        found._ones = ones = ConstantIterator(np.ones((), over("d_out_counts", d_out_counts).dtype)[()])
-        found._build(work, d_in, d_out_unique, ones, d_out_counts, OpKind.PLUS, equality_op)
-
-    specify = local_encode, d_in, d_out_unique, d_out_counts, d_out_num_runs, equality_op
-    return made(RunLengthEncode, group, specify, build)
+    arrays = d_in, d_out_unique, d_out_counts, d_out_num_runs
+    return made(RunLengthEncode, group, local_encode, *arrays, equality_op)
 
 
 @collective
@@ -346,12 +356,5 @@ def unique_by_key(
     >>> print(kept[: counts[0]])
     [3 5]
     """
-
-    def build(found: UniqueByKey, work: Work, spec: Specialisation) -> None:
-        _readable("d_out_keys", d_out_keys)
-        check_counts("d_out_num_selected", d_out_num_selected)
-        values, aggregates = _beside(d_in_keys, d_in_items), _beside(d_out_keys, d_out_items)
-        found._build(work, d_in_keys, DiscardIterator(d_in_keys), values, aggregates, _first, op)
-
     arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
-    return made(UniqueByKey, group, (local_unique, *arrays, op), build)
+    return made(UniqueByKey, group, local_unique, *arrays, op)

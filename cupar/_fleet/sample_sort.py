@@ -37,9 +37,8 @@ class Sort(Sharded):
     _name: str
     _beside: str  # the parameter of the output for what goes with keys
 
-    def _build(self, work: Work, arrays: tuple[Any, ...], key: np.dtype[Any], less: Op) -> None:
+    def _prepare(self, work: Work, keys: Any, items: Any, key: np.dtype[Any], less: Op) -> None:
         """Build all that follows the local sort; keys are compared as `key`, which may be their bits."""
-        keys, items = arrays[0], arrays[1]
         self._dtypes = [over("d_in_keys", keys).dtype]
         self._key, self._less = key, less
         if items is not None:

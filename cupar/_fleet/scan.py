@@ -12,7 +12,6 @@ from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -22,7 +21,7 @@ from ..transform import binary_transform, unary_transform
 from .carry import Carry
 from .comm import cleared, copied, raw
 from .group import collective
-from .sharded import Sharded, accumulator_of, begin, items_of, made
+from .sharded import Sharded, begin, items_of, made
 
 
 class Prefix:
@@ -90,37 +89,32 @@ class Scan(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(
-        self,
-        work: Work,
-        carry: Carry,
-        op: Op,
-        d_in: Any,
-        d_out: Any,
-        h_init: Any,
-        inclusive: bool,
-        applied: bool,
-    ) -> None:
-        self._carry, self._op, self._inclusive, self._applied = carry, op, inclusive, applied
-        self._has_init, self._result = h_init is not None, None if applied else self._returned
-        self._records_of(work, carry)
-        self._prefix, self._written = work.temporary(1, carry.record), carry.written(self._own)
+    def _build(self, work: Work, d_in: Any, d_out: Any, op: Op, h_init: Any, *, carry: str) -> None:
+        if carry not in ("applied", "returned"):
+            raise ValueError(f"carry: expected 'applied' or 'returned', got {carry!r}")
+        if not self._library.on_cpu and device_arrays.is_device_array(h_init):
+            raise TypeError("h_init: expected a number or a NumPy array of one element, got a device array")
+        records = Carry(op, self._accumulator())
+        scan, inclusive = self._factory, self._factory is local_inclusive
+        self._carry, self._op, self._applied = records, op, carry == "applied"
+        self._has_init, self._result = h_init is not None, None if self._applied else self._returned
+        self._records_of(work, records)
+        self._prefix, self._written = work.temporary(1, records.record), records.written(self._own)
         self._plain: Any = None  # nothing comes before this shard
-        self._before_it = value = carry.value_of(self._prefix)
-        scan = local_inclusive if inclusive else local_exclusive
-        if applied:
-            self._total = carry.total(d_in)
+        self._before_it = value = records.value_of(self._prefix)
+        if self._applied:
+            self._total = records.total(d_in)
             self._scan = scan(d_in, d_out, op, value)
             if not self._has_init:
                 self._plain = scan(d_in, d_out, op, None) if self.group.rank == 0 else None
-                self._first = carry.first(d_in)
+                self._first = records.first(d_in)
                 self._write = unary_transform(value, d_out, OpKind.IDENTITY)
             return
-        if over("d_out", d_out).dtype != carry.value or not over("d_out", d_out).node.readable:
+        if over("d_out", d_out).dtype != records.value or not over("d_out", d_out).node.readable:
             raise TypeError('d_out: expected an array of the accumulator\'s dtype with carry="returned"')
         self._scan = scan(d_in, d_out, op, None if inclusive else h_init)
-        self._first = carry.first(d_out if inclusive else d_in)
-        last = d_out, carry.value, carry.written(self._own)
+        self._first = records.first(d_out if inclusive else d_in)
+        last = d_out, records.value, records.written(self._own)
         self._last = None if inclusive else binary_transform(*last, op)
 
     def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
@@ -189,19 +183,6 @@ class Scan(Sharded):
         return Prefix(self._carry, record, self._op)
 
 
-def _scan(inclusive: bool, d_in: Any, d_out: Any, op: Op, h_init: Any, carry: str, group: Any) -> Scan:
-    def build(found: Scan, work: Work, spec: Specialisation) -> None:
-        if carry not in ("applied", "returned"):
-            raise ValueError(f"carry: expected 'applied' or 'returned', got {carry!r}")
-        if not found._library.on_cpu and device_arrays.is_device_array(h_init):
-            raise TypeError("h_init: expected a number or a NumPy array of one element, got a device array")
-        records = Carry(op, accumulator_of(spec))
-        found._build(work, records, op, d_in, d_out, h_init, inclusive, carry == "applied")
-
-    factory = local_inclusive if inclusive else local_exclusive
-    return made(Scan, group, (factory, d_in, d_out, op, h_init), build, carry=carry)
-
-
 @collective
 def inclusive_scan(
     d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, carry: str = "applied", group: Any = None
@@ -248,7 +229,7 @@ def inclusive_scan(
     >>> print(highest)
     [3 3 4 4]
     """
-    return _scan(True, d_in, d_out, op, h_init, carry, group)
+    return made(Scan, group, local_inclusive, d_in, d_out, op, h_init, carry=carry)
 
 
 @collective
@@ -290,4 +271,4 @@ def exclusive_scan(
     >>> print(starts)
     [0 3 4]
     """
-    return _scan(False, d_in, d_out, op, h_init, carry, group)
+    return made(Scan, group, local_exclusive, d_in, d_out, op, h_init, carry=carry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .._functions.calls import Work
-from .._ir.specialisation import Specialisation
 from ..operators import Op, OpKind
 from ..search import lower_bound as local_lower_bound
 from ..search import upper_bound as local_upper_bound
@@ -38,15 +37,6 @@ class BinarySearch(Sharded):
         work.run(self._local, d_data, num_items, d_values, num_values, d_out)
         # What goes before a value in the whole is what does so in each shard.
         self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))
-
-
-def _search(
-    factory: Any, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, group: Any
-) -> BinarySearch:
-    def build(found: BinarySearch, work: Work, spec: Specialisation) -> None:
-        found._local = factory(d_data, d_values, d_out, comp)
-
-    return made(BinarySearch, group, (factory, d_data, d_values, d_out, comp), build)
 
 
 @collective
@@ -89,7 +79,7 @@ def lower_bound(
     >>> print(places)
     [1 3]
     """
-    return _search(local_lower_bound, d_data, d_values, d_out, comp, group)
+    return made(BinarySearch, group, local_lower_bound, d_data, d_values, d_out, comp)
 
 
 @collective
@@ -123,4 +113,4 @@ def upper_bound(
     >>> print(places)
     [3 3]
     """
-    return _search(local_upper_bound, d_data, d_values, d_out, comp, group)
+    return made(BinarySearch, group, local_upper_bound, d_data, d_values, d_out, comp)

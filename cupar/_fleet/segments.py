@@ -9,7 +9,6 @@ import numpy as np
 from .._functions import operators
 from .._functions.axes import INT64, constant
 from .._functions.calls import Work
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import (
@@ -28,7 +27,7 @@ from ..segmented_scan import inclusive_segmented_scan as local_inclusive
 from .carry import Carry, value_in
 from .comm import raw, viewed
 from .group import collective
-from .sharded import Sharded, accumulator_of, begin, checksums, filled, items_of, made
+from .sharded import Sharded, begin, checksums, filled, items_of, made
 
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
 _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
@@ -74,10 +73,20 @@ class SegmentedReduce(_Segmented):
     """A reduction of segments of an array in shards; see `segmented_reduce`."""
 
     def _build(
-        self, work: Work, carry: Carry, d_in: Any, d_out: Any, offsets: tuple[Any, Any], commutative: bool
+        self,
+        work: Work,
+        d_in: Any,
+        d_out: Any,
+        start: Any,
+        end: Any,
+        op: Op,
+        h_init: Any,
+        *,
+        commutative: Any,
     ) -> None:
-        self._carry = carry
-        start, end = (self._clip(each, 0, 0) for each in offsets)
+        in_order(commutative)
+        self._carry = carry = Carry(op, self._accumulator())
+        start, end = (self._clip(each, 0, 0) for each in (start, end))
         init = carry.absent()
         self._local = local_reduce(
             self._items(d_in), carry.record, start, end, carry.combined, init, commutative=commutative
@@ -183,14 +192,8 @@ def segmented_reduce(
     >>> print(sums)
     [ 1 14]
     """
-
-    def build(found: SegmentedReduce, work: Work, spec: Specialisation) -> None:
-        in_order(commutative)
-        offsets = start_offsets_in, end_offsets_in
-        found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, offsets, commutative)
-
-    specify = local_reduce, d_in, d_out, start_offsets_in, end_offsets_in, op, h_init
-    return made(SegmentedReduce, group, specify, build, commutative=bool(commutative))
+    given = d_in, d_out, start_offsets_in, end_offsets_in, op, h_init
+    return made(SegmentedReduce, group, local_reduce, *given, commutative=commutative)
 
 
 # --- Scans ------------------------------------------------------------------------------------------------
@@ -220,26 +223,16 @@ def _end(s: Any) -> Any:
 class SegmentedScan(_Segmented):
     """A scan of segments of an array in shards; see `inclusive_segmented_scan`."""
 
-    def _build(
-        self,
-        work: Work,
-        carry: Carry,
-        op: Op,
-        arrays: tuple[Any, Any],
-        offsets: tuple[Any, Any],
-        h_init: Any,
-        inclusive: bool,
-    ) -> None:
-        self._carry, self._has_init = carry, h_init is not None
+    def _build(self, work: Work, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any) -> None:
+        self._carry = carry = Carry(op, self._accumulator())
+        self._has_init, offsets = h_init is not None, (start, end)
         self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
         self._records = work.temporary(self.group.size, carry.record)
-        self._total = carry.total(arrays[0])
+        self._total = carry.total(d_in)
         self._find = reduce_into(self._segments(offsets, 0, 0), _CROSSING, _largest, _NONE)
-        local = local_inclusive if inclusive else local_exclusive
-        start, end = self._whole(offsets, 0, 0)
-        self._local = local(arrays[0], arrays[1], start, end, op, h_init)
-        scan = inclusive_scan if inclusive else exclusive_scan
-        self._scan = scan(*arrays, op, carry.value_of(self._prefix))
+        self._local = self._factory(d_in, d_out, *self._whole(offsets, 0, 0), op, h_init)
+        scan = inclusive_scan if self._factory is local_inclusive else exclusive_scan
+        self._scan = scan(d_in, d_out, op, carry.value_of(self._prefix))
 
     def _segments(self, offsets: Any, base: int, end: int) -> Any:
         given = ZipIterator(*offsets, constant(base), constant(end))
@@ -302,17 +295,6 @@ def _first_rank(ranks: list[Any], sizes: list[int], rank: int, begins: int) -> i
     return 0
 
 
-def _scanned(
-    inclusive: bool, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any, group: Any
-) -> SegmentedScan:
-    def build(found: SegmentedScan, work: Work, spec: Specialisation) -> None:
-        carry = Carry(op, accumulator_of(spec))
-        found._build(work, carry, op, (d_in, d_out), (start, end), h_init, inclusive)
-
-    factory = local_inclusive if inclusive else local_exclusive
-    return made(SegmentedScan, group, (factory, d_in, d_out, start, end, op, h_init), build)
-
-
 @collective
 def inclusive_segmented_scan(
     d_in: Any,
@@ -368,7 +350,7 @@ def inclusive_segmented_scan(
     [3 3 4 4]
     """
     offsets = start_offsets_in, end_offsets_in
-    return _scanned(True, d_in, d_out, *offsets, op, h_init, group)
+    return made(SegmentedScan, group, local_inclusive, d_in, d_out, *offsets, op, h_init)
 
 
 @collective
@@ -417,4 +399,4 @@ def exclusive_segmented_scan(
     [0 3 0 2]
     """
     offsets = start_offsets_in, end_offsets_in
-    return _scanned(False, d_in, d_out, *offsets, op, h_init, group)
+    return made(SegmentedScan, group, local_exclusive, d_in, d_out, *offsets, op, h_init)

@@ -57,6 +57,8 @@ class Sharded:
 
     group: Group
     _library: libraries.ArrayLibrary
+    _factory: Callable[..., Any]  # of one GPU
+    _spec: Specialisation  # what that factory builds for the same arguments
     _local: Any  # the algorithm that works on a shard
     _number: int  # of the object, on all ranks
     _algorithm: str
@@ -68,6 +70,10 @@ class Sharded:
         for name in ("run", "__call__"):
             if (call := cls.__dict__.get(name)) is not None:
                 setattr(cls, name, _telling(call))
+
+    def _build(self, work: Work, *given: Any, **options: Any) -> None:
+        """Build the algorithms that this runs, from what its factory was given; here only that of one GPU."""
+        self._local = self._factory(*given)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:
@@ -135,6 +141,10 @@ class Sharded:
         """Return the stream for a `Comm`."""
         return None if work.library.on_cpu else work.stream or 0
 
+    def _accumulator(self) -> np.dtype[Any]:
+        """Return the dtype in which items are combined."""
+        return dict(self._spec.operators)["op"].output
+
     def _records_of(self, work: Work, carry: Any) -> None:
         """Make memory for the record of this rank, of none at first, and for those of all."""
         self._own, self._records = filled(work, carry), work.temporary(self.group.size, carry.record)
@@ -145,42 +155,33 @@ class Sharded:
     _gather: Callable[[Any], None]
 
 
-def made(
-    cls: type[T],
-    engine: Any,
-    specify: tuple[Any, ...],
-    build: Callable[[T, Work, Specialisation], None],
-    **options: Any,
-) -> T:
+def made(cls: type[T], engine: Any, factory: Callable[..., Any], *given: Any, **options: Any) -> T:
     """Return an object, once all ranks mean the same by it.
 
     Parameters
     ----------
     cls : type of Sharded
     engine : Group or anything that `group` takes
-    specify : tuple
-        A factory of one GPU, whose name is that of this, and positional arguments: its specialisation has
-        types and operators. The library of the first array among them provides memory.
-    build : callable
-        Takes the object, and builds the algorithms that it runs.
+    factory : callable
+        That of one GPU, whose name is that of this.
+    *given
+        Its arguments: its specialisation has types and operators. The library of the first array among them
+        provides memory.
     **options
-        What else ranks must agree on.
+        What else ranks must agree on, and the object is built with.
     """
     found = cls()
-    found.group = group(engine)
+    found.group, found._factory = group(engine), factory
     facts: dict[str, str] = {}
-    spec: Any = None
-    factory, *given = specify
     arrays = dict(zip(data_names(factory), given, strict=False))
 
     def specified() -> None:
-        nonlocal spec
-        spec = specification(factory, *given)
-        facts.update(_facts(spec))
+        found._spec = specification(factory, *given)
+        facts.update(_facts(found._spec))
 
     def built() -> None:
         work = Work(found._library, found._library.stream())
-        build(found, work, spec)
+        found._build(work, *given, **options)
         for each in vars(found).values():
             if isinstance(each, Algorithm):
                 each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
@@ -254,11 +255,6 @@ def _facts(spec: Specialisation) -> dict[str, str]:
     found |= {name: str(value) for name, value in spec.options}
     found["CUPAR_TIER"] = os.environ.get("CUPAR_TIER", "").strip().lower() or "none"
     return found
-
-
-def accumulator_of(spec: Specialisation) -> np.dtype[Any]:
-    """Return the dtype in which items are combined."""
-    return dict(spec.operators)["op"].output
 
 
 def items_of(work: Work, name: str, array: Any) -> Any:

@@ -12,7 +12,6 @@ from .._functions import operators, rows
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._ir.iterator import over
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..operators import Op, OpKind
 from ..sort import SortOrder
@@ -47,6 +46,17 @@ class RadixSort(Sort):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
+    def _build(
+        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, order: SortOrder
+    ) -> None:
+        super()._build(work, keys, out_keys, values, out_values, order)
+        key = over("d_in_keys", keys).dtype
+        is_descending = order == SortOrder.DESCENDING
+        less: Any = OpKind.GREATER if is_descending else OpKind.LESS
+        if structs.kind_of(key) == "f":
+            key, less = np.dtype(f"i{key.itemsize}"), _by_bits(key.itemsize, is_descending)
+        self._prepare(work, keys, values, key, less)
+
     def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
         nbytes: int = self._local(storage, *arguments, stream=stream)
         return nbytes
@@ -75,6 +85,10 @@ class MergeSort(Sort):
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
+
+    def _build(self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, op: Op) -> None:
+        super()._build(work, keys, items, out_keys, out_items, op)
+        self._prepare(work, keys, items, over("d_in_keys", keys).dtype, op)
 
     def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
         keys, out_keys, items, out_items, num_items = arguments
@@ -149,18 +163,8 @@ def radix_sort(
     >>> print(result)
     [1 2 3]
     """
-
-    def build(found: RadixSort, work: Work, spec: Specialisation) -> None:
-        key = over("d_in_keys", d_in_keys).dtype
-        is_descending = order == SortOrder.DESCENDING
-        less: Any = OpKind.GREATER if is_descending else OpKind.LESS
-        if structs.kind_of(key) == "f":
-            key, less = np.dtype(f"i{key.itemsize}"), _by_bits(key.itemsize, is_descending)
-        found._local = local_radix_sort(d_in_keys, d_out_keys, d_in_values, d_out_values, order)
-        found._build(work, (d_in_keys, d_in_values), key, less)
-
-    specify = local_radix_sort, d_in_keys, d_out_keys, d_in_values, d_out_values, order
-    return made(RadixSort, group, specify, build)
+    arrays = d_in_keys, d_out_keys, d_in_values, d_out_values
+    return made(RadixSort, group, local_radix_sort, *arrays, order)
 
 
 @collective
@@ -206,13 +210,7 @@ def merge_sort(
     >>> print(result)
     [ 1  2 -3]
     """
-
-    def build(found: MergeSort, work: Work, spec: Specialisation) -> None:
-        found._local = local_merge_sort(d_in_keys, d_in_items, d_out_keys, d_out_items, op)
-        found._build(work, (d_in_keys, d_in_items), over("d_in_keys", d_in_keys).dtype, op)
-
-    specify = local_merge_sort, d_in_keys, d_in_items, d_out_keys, d_out_items, op
-    return made(MergeSort, group, specify, build)
+    return made(MergeSort, group, local_merge_sort, d_in_keys, d_in_items, d_out_keys, d_out_items, op)
 
 
 def in_order(

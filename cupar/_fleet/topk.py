@@ -8,7 +8,6 @@ import numpy as np
 
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
@@ -42,6 +41,17 @@ class TopK(Sharded):
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
+
+    def _build(
+        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, order: SortOrder
+    ) -> None:
+        key = over("d_in_keys", keys).dtype
+        value = None if values is None else over("d_in_values", values).dtype
+        self._dtypes = [each for each in (key, value) if each is not None]
+        self._local = local_top_k(keys, key, values, value, order)
+        self._last = local_top_k(key, out_keys, value, out_values, order)
+        for each in self._dtypes:  # what `_all` copies with
+            work.copy(work.temporary(1, each), work.temporary(1, each), 1)
 
     def _call(
         self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, num_items: int, k: int
@@ -120,15 +130,4 @@ def top_k(
     >>> print(largest)
     [9 7]
     """
-
-    def build(found: TopK, work: Work, spec: Specialisation) -> None:
-        keys = over("d_in_keys", d_in_keys).dtype
-        value = None if d_in_values is None else over("d_in_values", d_in_values).dtype
-        found._dtypes = [each for each in (keys, value) if each is not None]
-        found._local = local_top_k(d_in_keys, keys, d_in_values, value, order)
-        found._last = local_top_k(keys, d_out_keys, value, d_out_values, order)
-        for each in found._dtypes:  # what `_all` copies with
-            work.copy(work.temporary(1, each), work.temporary(1, each), 1)
-
-    specify = local_top_k, d_in_keys, d_out_keys, d_in_values, d_out_values, order
-    return made(TopK, group, specify, build)
+    return made(TopK, group, local_top_k, d_in_keys, d_out_keys, d_in_values, d_out_values, order)
