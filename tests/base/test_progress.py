@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 import types
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -135,27 +137,72 @@ def test_one_line_for_several(place):
         thread.join()
 
 
-def task(builds="", stages=(), waits_for=""):
-    return types.SimpleNamespace(builds=builds, stages=stages, waits_for=waits_for)
+@contextmanager
+def going_on(*calls):
+    """Have threads in calls that begin one after another, until the block ends."""
+    end, threads = threading.Event(), []
+    for call in calls:
+        begun = threading.Event()
+
+        def wait(begun=begun):
+            begun.set()
+            end.wait(60)
+
+        threads.append(threading.Thread(target=call, args=(wait,)))
+        threads[-1].start()
+        begun.wait(60)
+    try:
+        yield
+    finally:
+        end.set()
+        for each in threads:
+            each.join()
 
 
-def test_the_line_fits():
-    tasks = [task("reduce_into for sm_90", ["template"]), task("merge_sort for sm_90"), task()]
-    tasks.append(task(waits_for="another process"))
-    whole = (
-        "cupar: building reduce_into for sm_90 (template), merge_sort for sm_90, waiting for another process"
-        ", 2.5 s, 3 done"
-    )
-    assert progress._text(tasks, 3, 2.5, 200) == whole
-    fewer = (
-        "cupar: building reduce_into for sm_90 (template) and 1 more, waiting for another process, 2.5 s, "
-        "3 done"
-    )
-    assert progress._text(tasks, 3, 2.5, len(whole)) == fewer
-    assert progress._text(tasks, 0, 2.5, 80) == "cupar: building 2 more, waiting for another process, 2.5 s"
-    assert progress._text(tasks, 0, 2.5, 10) == whole[:9]
-    assert progress._text([task()], 0, 2.5, 80) == ""
-    assert progress._text([tasks[-1]], 0, 2.5, 80) == "cupar: waiting for another process, 2.5 s"
+def reduction(wait):
+    def make():
+        with progress.stage("template"):
+            wait()
+
+    progress.building("reduce_into for sm_90", make)
+
+
+def sort(wait):
+    progress.building("merge_sort for sm_90", wait)
+
+
+def elsewhere(wait):
+    progress.waiting("another process", wait)
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (
+            200,
+            "cupar: building reduce_into for sm_90 (template), merge_sort for sm_90, waiting for another "
+            "process, ",
+        ),
+        (100, "cupar: building reduce_into for sm_90 (template) and 1 more, waiting for another process, "),
+        (80, "cupar: building 2 more, waiting for another process, "),
+        (10, "cupar: bu"),
+    ],
+)
+def test_the_line_fits(place, columns, shown):
+    place.columns = columns
+    with going_on(reduction, sort, progress.waited_for, elsewhere):
+        line = drawn(place, shown)
+    assert line.startswith(shown) and len(line) < columns
+    assert columns == 10 or re.fullmatch(r"\d\.\d s", line.removeprefix(shown))
+
+
+def test_a_wait_alone(place):
+    with going_on(elsewhere):
+        assert drawn(place, "cupar: waiting for another process, ")
+    place.lines.clear()
+    with going_on(progress.waited_for):
+        time.sleep(0.05)
+    assert not place.lines
 
 
 # --- When it is there
@@ -170,9 +217,7 @@ def test_not_before_callers_have_waited(place, monkeypatch):
 def test_a_pause_begins_no_new_second_and_a_long_one_does(place, monkeypatch):
     monkeypatch.setattr(progress, "_PAUSE", 60.0)
     progress.building("a", lambda: drawn(place, "a"))
-    line = progress._line
     progress.building("b", lambda: drawn(place, "b,", "1 done"))
-    assert progress._line is line
     monkeypatch.setattr(progress, "_PAUSE", 0.0)
     assert "done" not in progress.building("c", lambda: drawn(place, "c"))
 
@@ -334,7 +379,8 @@ def test_it_can_be_turned_off(kernel, monkeypatch, value):
 def test_ipython_without_a_kernel_is_a_terminal_or_nothing(kernel, monkeypatch):
     kernel.kernel = None
     monkeypatch.setattr(sys, "stderr", None)
-    assert progress._place(None) is None
+    progress.building("a", lambda: time.sleep(0.02))
+    assert not kernel.display_pub.messages
 
 
 # --- Terminals

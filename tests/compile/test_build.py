@@ -8,7 +8,6 @@ import pytest
 from support.disassembly import instructions, kernels, run, spills_or_calls
 
 import cupar
-from cupar import _build
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._obtain.target import parse_cc
 
@@ -95,11 +94,6 @@ def test_size_of_the_cubin():
     for op in (sums, cupar.OpKind.PLUS):
         built = cupar.reduce_into("i4", "i4", op, 0, cc=CC)
         assert built.build.cubin_size == len(built.cubin())
-
-
-def test_pack_round_trip():
-    parts = [b"", b"a", bytes(1000), b"\xff" * 7]
-    assert _build.unpack(_build._pack(parts)) == parts
 
 
 def test_a_compiler_that_refuses_says_so():

@@ -428,8 +428,9 @@ class TestOpening:
         monkeypatch.setattr(os, "pread", full)
         with pytest.raises(ValueError, match="is too large"):
             Bundle(path)
+        monkeypatch.setenv("CUPAR_BUNDLES", str(path))
         with said("does not use a bundle", "is too large"):
-            assert _cache._layer(path, None) is None
+            assert fetch(key(1), lambda: entry(1)).origin == "built"
 
     @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
     def test_others_may_write(self, path, mode):
@@ -746,8 +747,8 @@ class TestLayer:
         monkeypatch.setenv("CUPAR_SIGNING_KEY", SECRET.decode())
         with said("is not signed"):
             assert fetch(key(1), lambda: entry(1)).origin == "built"
-        write(path, [sealed(2, SECRET)])
-        _cache._layers.clear()
+        write(tmp_path / "signed", [sealed(2, SECRET)])
+        monkeypatch.setenv("CUPAR_BUNDLES", str(tmp_path / "signed"))
         assert fetch(key(2), refuse).entry == entry(2)
 
     def test_several_and_one_that_is_none(self, path, tmp_path, monkeypatch):
