@@ -77,9 +77,34 @@ def united():
     return union, (a, None, 4, b, None, 2, out, None, count), [out, count], [1, 2, 2, 3, 5, 5]
 
 
+def found():
+    items, place = np.array([-1.0, 2, -3, 4]), np.zeros(1, int)
+    search = cupar.find_if(items, place, lambda a: a > 1.5, cc="cpu")
+    return search, (items, place, 4), [place], [1]
+
+
+def summed_by_index():
+    items, places, sums = np.arange(6.0), np.array([0, 1, 0, -1, 9, 1]), np.zeros(2)
+    reduction = cupar.reduce_by_index(items, places, sums, OpKind.PLUS, 0.0, cc="cpu")
+    return reduction, (items, places, sums, 6, 2, 0.0), [sums], [2, 6]
+
+
+def damage(algorithm, cache, directory):
+    """Copy an algorithm's entry to another cache with a bit changed, and forget what is in memory."""
+    (file,) = cache.rglob(f"{algorithm.build.key}.cupar")
+    entry = bytearray(file.read_bytes())
+    entry[-len(entry) // 3] ^= 4
+    copy = directory / file.relative_to(cache)
+    copy.parent.mkdir(mode=0o700, parents=True)
+    copy.write_bytes(entry)
+    cupar.cache.clear(disk=False)
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("made", [copied, ranked, counted_between_levels, united])
-def test_interrupts_forks_and_threads_leave_algorithms_that_work(made):
+@pytest.mark.parametrize("made", [copied, ranked, counted_between_levels, united, found, summed_by_index])
+def test_interrupts_forks_threads_and_damaged_entries_leave_algorithms_that_work(
+    made, session_cache, tmp_path, monkeypatch
+):
     algorithm, arguments, outputs, expected = made()
     named = {"segment_size": 3} if made is ranked else {}
 
@@ -92,6 +117,12 @@ def test_interrupts_forks_and_threads_leave_algorithms_that_work(made):
         call()
         assert np.concatenate(outputs).tolist() == expected
 
+    check()
+    damage(algorithm, session_cache, tmp_path / "cache")
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.warns(cupar.CacheWarning, match="damaged"):
+        algorithm, arguments, outputs, expected = made()
+    assert algorithm.build.origin == "built"
     check()
     gc.collect()
     gc.disable()
