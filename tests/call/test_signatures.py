@@ -14,7 +14,7 @@ from cupar.search import BinarySearch
 TWO_PHASES = [
     each
     for each in (getattr(cupar, name) for name in cupar.__all__)
-    if inspect.isclass(each) and issubclass(each, cupar.Algorithm) and each._needs_storage
+    if inspect.isclass(each) and issubclass(each, cupar.Algorithm)
     if each is not cupar.Algorithm and each.__call__ is not each.run
 ]
 

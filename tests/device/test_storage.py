@@ -302,9 +302,16 @@ class Graph:
 
 
 @pytest.fixture
-def bound(library, monkeypatch):
-    """A bound call without a GPU, on stream 7."""
-    monkeypatch.setattr(_bound, "executable_of", lambda chains: Graph())
+def graph(monkeypatch):
+    """What the graphs of bound calls are."""
+    found = Graph()
+    monkeypatch.setattr(_bound, "executable_of", lambda chains: found)
+    return found
+
+
+@pytest.fixture
+def algorithm(library, graph):
+    """An algorithm without a GPU."""
     chain = SimpleNamespace(filler=lambda executable, nodes: lambda *arguments: None)
     call = SimpleNamespace(read=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
     call.name, call.take_lent = "reduce_into", lambda: ()
@@ -313,11 +320,16 @@ def bound(library, monkeypatch):
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
     algorithm._new_state = lambda context, number, stream: call
     algorithm._completed = lambda arguments, named: arguments
-    return _bound.Bound(algorithm, 7, (1000,), {})
+    return algorithm
 
 
-def test_a_bound_call_frees_its_storage(library, bound):
-    graph = bound._held.executable
+@pytest.fixture
+def bound(algorithm):
+    """A bound call of it, on stream 7."""
+    return algorithm.bind(1000, stream=7)
+
+
+def test_a_bound_call_frees_its_storage(library, bound, graph):
     assert list(library.memory.values()) == [MIB]
     bound.close()
     bound.close()
@@ -326,11 +338,11 @@ def test_a_bound_call_frees_its_storage(library, bound):
 
 
 @pytest.mark.parametrize("trouble", ["captured", "a graph that fails"])
-def test_a_bound_call_frees_its_storage_whatever_happens(library, bound, trouble):
+def test_a_bound_call_frees_its_storage_whatever_happens(library, bound, graph, trouble):
     if trouble == "captured":
         library.capturing.add(7)
     else:
-        bound._held.executable.error = RuntimeError("of the driver")
+        graph.error = RuntimeError("of the driver")
     with suppress(RuntimeError):
         bound.close()
     library.capturing.clear()
@@ -339,9 +351,9 @@ def test_a_bound_call_frees_its_storage_whatever_happens(library, bound, trouble
 
 
 @pytest.mark.usefixtures("older_are_frozen")
-def test_a_bound_call_that_is_collected_asks_nothing_about_a_handle(library, bound):
+def test_a_bound_call_that_is_collected_asks_nothing_about_a_handle(library, algorithm, bound):
     """Its stream may be gone, and its handle be freed memory."""
-    other = _bound.Bound(bound._algorithm, 8, (1000,), {})
+    other = algorithm.bind(1000, stream=8)
     library.asked.clear()
     del other
     gc.collect()
@@ -363,10 +375,10 @@ class Stream:
 
 
 @pytest.mark.usefixtures("older_are_frozen")
-def test_a_bound_call_outlives_its_stream_in_no_collection(library, bound):
+def test_a_bound_call_outlives_its_stream_in_no_collection(library, algorithm):
     """Both in one circle: the storage goes before the stream, in the stream's order."""
     library.asked.clear()
-    other = _bound.Bound(bound._algorithm, Stream(library, 8), (1000,), {})
+    other = algorithm.bind(1000, stream=Stream(library, 8))
     other.circle = other
     del other
     gc.collect()
@@ -381,9 +393,9 @@ def test_a_bound_call_of_a_context_that_may_be_gone_frees_nothing(library, bound
     assert not library.frees
 
 
-def test_a_call_is_not_bound_on_a_stream_that_is_captured(library, bound):
+def test_a_call_is_not_bound_on_a_stream_that_is_captured(library, algorithm, bound):
     library.capturing.add(7)
     with pytest.raises(ValueError, match="^stream: it is being captured, and bound calls cannot be"):
-        bound._algorithm.bind(1000, stream=7)
+        algorithm.bind(1000, stream=7)
     with pytest.raises(ValueError, match="^stream: it is being captured"):
         bound.rebind(2000)

@@ -130,16 +130,16 @@ def pool(monkeypatch):
 
 def test_the_first_compiles_here_the_next_in_helpers_and_the_others_wait(pool):
     places = pool(2)
-    first, second, third = (places.seat() for _ in range(3))
+    first, second, third, fourth = (places.seat() for _ in range(4))
     assert first.__enter__() is None
     helper, other = second.__enter__(), third.__enter__()
     assert None not in (helper, other)
     assert helper is not other
     with ThreadPoolExecutor(1) as threads:
-        fourth = threads.submit(places._take)
-        assert not fourth.done()
+        found = threads.submit(fourth.__enter__)
+        assert not found.done()
         second.__exit__(None, None, None)
-        assert fourth.result(MANY) is helper
+        assert found.result(MANY) is helper
     first.__exit__(None, None, None)
     with places.seat() as here:
         assert here is None
@@ -147,12 +147,13 @@ def test_the_first_compiles_here_the_next_in_helpers_and_the_others_wait(pool):
 
 def test_one_core_means_no_helper(pool):
     places = pool(0)
-    with places.seat() as first, ThreadPoolExecutor(1) as threads:
-        second = threads.submit(places._take)
-        assert first is None
-        assert not second.done()
-        places._give_back(None)
-        assert second.result(MANY) is None
+    first, second = places.seat(), places.seat()
+    with ThreadPoolExecutor(1) as threads:
+        assert first.__enter__() is None
+        found = threads.submit(second.__enter__)
+        assert not found.done()
+        first.__exit__(None, None, None)
+        assert found.result(MANY) is None
 
 
 # --- What is sent --------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ class GPU:
         What the driver answers to who loads code.
     loaded : list of bytes
         Cubins, in order.
+    graphs : list of int
+        Of each that is not destroyed, which of those cubins it is of.
     launched : list of int
         Of each graph or kernel that was launched, which of those cubins it is of.
     busy : set of int
@@ -39,7 +41,7 @@ class GPU:
     """
 
     def __init__(self):
-        self.status, self.loaded, self.launched = 0, [], []
+        self.status, self.loaded, self.graphs, self.launched = 0, [], [], []
         self.busy, self.captured, self.graphs_gone, self._recorded = set(), set(), [], {}
         self._numbers = count(1)
         self._graphs = {}
@@ -57,9 +59,12 @@ class GPU:
     def executable(self, chains):
         functions = [function for chain in chains for *_, function, _ in chain.launches]
         handle = next(self._numbers)
-        self._graphs[handle] = functions[0].place
+        self._graphs[handle] = place = functions[0].place
+        self.graphs.append(place)
         return SimpleNamespace(
-            handle=c_void_p(handle), nodes=[c_void_p(1) for _ in functions], destroy=lambda: None
+            handle=c_void_p(handle),
+            nodes=[c_void_p(1) for _ in functions],
+            destroy=lambda: self.graphs.remove(place),
         )
 
     def launch(self, executable, stream):
