@@ -439,14 +439,19 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
         raise ValueError(f"range: expected two finite numbers that rise, got {low} and {high}")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    dtype = np.result_type(low, high, x.dtype)
+    dtype = _FLOAT if structs.has_bfloat16(x.dtype) else np.result_type(low, high, x.dtype)
     return np.linspace(low, high, int(bins) + 1, dtype=dtype if dtype.kind == "f" else _FLOAT)
+
+
+def _common(items: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which items and edges are compared; NumPy has none of bfloat16 and integers."""
+    return np.result_type(np.float32 if structs.has_bfloat16(items) else items, edges)
 
 
 def bins_of(work: Work, x: Operand, known: np.ndarray[Any, Any]) -> tuple[Operand, Any]:
     """Return edges as an array, and an iterator over the bin that each item is in; -1: none."""
     number, edges = len(known) - 1, work.operand(work.put(known))
-    dtype = np.result_type(x.dtype, known.dtype)
+    dtype = _common(x.dtype, known.dtype)
     levels = work.kept(cast(edges.items, dtype), number + 1)
     values, behind = cast(x.items, dtype), work.temporary(x.size, INT64)
     if x.size:
@@ -462,7 +467,7 @@ def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[A
     Those of small floats are float32: x >= edge if, and only if, x is not below the first float32 that is
     not. None if there are no such levels: the last edge is the greatest integer.
     """
-    common = np.result_type(dtype, edges.dtype)
+    common = _common(dtype, edges.dtype)
     if common.kind != "f" and structs.kind_of(common) != "f":
         levels = edges.astype(common if common.itemsize == 8 else INT64)
         if levels[-1] == np.iinfo(levels.dtype).max:

@@ -28,6 +28,17 @@ def test_histograms_of_several_dimensions(weighted, rng):
             np.testing.assert_allclose(one, other)
 
 
+@pytest.mark.parametrize("named", [{"bins": [-1, 0, 3]}, {"bins": 3, "range": np.array([-1, 5])}])
+def test_bfloat16_is_counted_between_integers(named):
+    """Of bfloat16 and integers NumPy has no common dtype."""
+    x = np.array([-1, 0.5, 2, 3, 7], pytest.importorskip("ml_dtypes").bfloat16)
+    expected, edges = np.histogram(x.astype("f4"), **named)
+    found = arrays.histogram(x, **named)
+    np.testing.assert_array_equal(found.hist, expected)
+    np.testing.assert_array_equal(found.edges, edges)
+    np.testing.assert_array_equal(arrays.histogram(x, **named, weights=np.ones(5)).hist, expected)
+
+
 def test_points_that_are_outside_or_nan_are_not_counted():
     x = np.array([0.5, np.nan, 2.0, 5.0, 0.5]), np.array([0.5, 0.5, 2.0, 0.5, np.nan])
     found = arrays.histogramdd(x, bins=([0, 1, 2], [0, 1, 2]))
