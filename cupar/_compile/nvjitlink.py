@@ -80,6 +80,7 @@ _OF_A_PART = {
     "bad input": "is broken, or for another compute capability: make it for sm_{cc}",
 }
 _NAMED = re.compile(r"bad input: ?part (\d+)|\(part (\d+)\)")
+_OWN = "part "  # begins the names of parts that are no one's but cupar's
 _MADE = {"LTO-IR": ": make it with nvcc -dlto, or NVRTC"}
 
 
@@ -100,6 +101,8 @@ def _refusal(
     for sign, is_wrong in _OF_A_PART.items():
         if sign in said:
             number = _first_with(sign, said, parts, cc)
+            if number is not None and names[number].startswith(_OWN):
+                return None  # what nvJitLink says of cupar's own code is all that is known
             if number is not None:
                 kind = _kind(parts[number])
                 why = is_wrong.format(cc=cc, kind=kind, made=_MADE.get(kind, ""))
@@ -111,7 +114,7 @@ def _undefined(
     symbol: str, part: str | None, names: Sequence[str], callers: Mapping[str, Sequence[str]]
 ) -> str:
     """Say which function is missing, and who calls it. Of LTO-IR, nvJitLink does not say that."""
-    users = dict.fromkeys(name for name in names if not name.startswith("part "))
+    users = dict.fromkeys(name for name in names if not name.startswith(_OWN))
     advice = 'check its name (extern "C" in C++), or give its code as link='
     if part is not None:
         asked = [names[int(part)]]

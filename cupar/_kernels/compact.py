@@ -9,7 +9,7 @@ from .._ir.nodes import Argument, Discard
 from . import policies
 from .family import Family, members
 from .policies import CompactPolicy
-from .tiles import NAMES, check_size, planner, shapes
+from .tiles import MOST_SHARED, NAMES, check_size, planner, shapes
 from .tuning import Tunable, operator_class, value_types
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
 _MOST_LANE_BYTES = 192  # that a thread has in registers, unless one item has more
 _TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks hide the latency
-_MOST_SHARED = {True: 113 << 10, False: 48 << 10}  # bytes of a block that is tried
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> CompactPolicy:
@@ -85,7 +84,7 @@ def _tunable(
         each, items = sum(sizes(spec)), threads * rows * width
         is_word = width == 1 or _WORD % (width * sizes(spec)[0]) == 0
         is_held = rows * width <= 32 and (rows * width == 1 or rows * width * each <= _MOST_LANE_BYTES)
-        fits_shared = buffers * items * each <= _MOST_SHARED[is_bulk(spec)]
+        fits_shared = buffers * items * each <= MOST_SHARED[is_bulk(spec)]
         return is_word and is_held and items < 1 << 16 and fits_shared
 
     def scope(spec: Specialisation) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import (
     Emit,
     Family,
@@ -21,6 +22,7 @@ from .family import (
     i32,
     i64,
     members,
+    prefixed,
     value_or_null,
 )
 from .segments import (
@@ -35,6 +37,7 @@ from .segments import (
     sorted_segments,
     starts_of_lists,
 )
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -187,10 +190,21 @@ def _plan_long(
     return copies + aligned(facts.key_size * (items // _COPIED_PART + 1))
 
 
+def _default(spec: Specialisation) -> policies.NthElementPolicy:
+    return policies.NTH_ELEMENT.get(spec.cc)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (128, 256, 512), "candidate_bytes": (8192, 16384, 32768), "loads": (1, 2, 4, 8)}
+
+
+_TUNABLE = Tunable("nth element", policies.NthElementPolicy, _default, value_types, _space)
+
+
 def _traits(spec: Specialisation) -> str:
     flags = {"has_next": spec.has("d_out_next"), "propagates": spec.option("order") == PROPAGATING}
     ranks = f"using ranks_t = {'d_ranks_t' if spec.has('d_ranks') else 'cupar::same_rank'};"
-    return members(ranks, *row_types(spec), **flags)
+    return members(ranks, *row_types(spec), **flags, **prefixed("policy_", _TUNABLE.given(spec)))
 
 
 NTH_ELEMENT = Family(
@@ -200,4 +214,5 @@ NTH_ELEMENT = Family(
     _shapes,
     _planner,
     _traits,
+    tunable=_TUNABLE,
 )

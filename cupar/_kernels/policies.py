@@ -382,6 +382,63 @@ SEGMENTED_SCAN = PolicyTable(
 )
 
 
+class SegmentedReducePolicy(NamedTuple):
+    """Of segmented reductions."""
+
+    threads: int
+    batch_bytes: int  # that a warp's segments should have
+    staged_bytes: int  # of a warp's shared memory, for the range that its segments span
+    chunk_vectors: int  # of a chunk of a long segment: a power of two
+
+
+# Of rows, and of segments by offsets.
+SEGMENTED_REDUCE = PolicyTable(
+    MeasuredPolicies(
+        *(_H200, "2026-11-25", "float32, benchmarks/segments.py"),
+        {
+            (EVERY, "rows"): SegmentedReducePolicy(256, 2048, 4096, 2048),
+            (EVERY, "offsets"): SegmentedReducePolicy(256, 4096, 5120, 2048),
+        },
+    )
+)
+
+
+class NthElementPolicy(NamedTuple):
+    """Of n-th elements of segments."""
+
+    threads: int  # of blocks that have a segment, or tiles of one
+    candidate_bytes: int  # of their shared memory; a tile is twice as large
+    loads: int  # vectors of 16 bytes that a thread loads at once
+
+
+NTH_ELEMENT = PolicyTable(
+    MeasuredPolicies(
+        *(_H200, "2026-11-25", "float32, benchmarks/more.py; no other was measured"),
+        {(EVERY,): NthElementPolicy(256, 16384, 4)},
+    )
+)
+
+
+class TopKPolicy(NamedTuple):
+    """Of top-k."""
+
+    threads: int  # of blocks that have a tile
+    items: int  # of each of these threads
+
+
+# By bytes of a key: at most 4, or more.
+TOP_K = PolicyTable(
+    MeasuredPolicies(
+        *(_H200, _DATE, "float32, benchmarks/throughput.py"),
+        {(EVERY, 4): TopKPolicy(512, 16), (EVERY, 8): TopKPolicy(512, 8)},
+    ),
+    MeasuredPolicies(
+        *(_H200, _DATE, "not measured: smaller blocks, as older cards have fewer threads"),
+        {(70, 4): TopKPolicy(256, 16), (70, 8): TopKPolicy(256, 8)},
+    ),
+)
+
+
 class ColumnScanPolicy(NamedTuple):
     """Of scans along columns."""
 

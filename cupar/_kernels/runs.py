@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from .._ir import cpp
 from .._ir.nodes import Argument
 from . import policies
 from .family import Family, kind_of_init, members
 from .policies import RunsPolicy
-from .tiles import NAMES, check_size, planner, shapes
+from .tiles import MOST_SHARED, NAMES, check_size, planner, shapes
+from .tuning import Tunable, operator_class, type_text, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -24,10 +25,12 @@ _BLOCK_TILES = 1  # that one block takes
 _TILE_BYTES = {True: 18432, False: 12288}  # with bulk copies, or without
 _RESIDENT = {8: 4, 16: 3}  # blocks by the most bytes of an item: they need few registers, and get them
 _MOST_ITEMS = 15  # of a thread: an odd number
+_BUFFERS = 3  # for tiles
+_MOST_THREADS = 1536  # of a multiprocessor of any card
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> RunsPolicy:
-    """Return how an algorithm is tuned.
+    """Return how an algorithm is tuned by default.
 
     Parameters
     ----------
@@ -53,31 +56,73 @@ def _untuned(size: int, is_bulk: bool) -> RunsPolicy:
     return RunsPolicy(threads, items - (items + 1) % 2, resident)
 
 
-def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], sizes: tuple[int, ...]) -> str:
+def _tunable(algorithm: str, sizes_of: Callable[[Specialisation], tuple[int, ...]]) -> Tunable[RunsPolicy]:
+    """Return how an algorithm is tuned, of which a function returns the bytes of a key and its value."""
+
+    def is_bulk(spec: Specialisation) -> bool:
+        return spec.cc >= 90 and all(each.is_pointer for each in _columns(spec))
+
+    def default(spec: Specialisation) -> RunsPolicy:
+        return policy(algorithm, sizes_of(spec), is_bulk(spec), spec.cc)
+
+    def space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "threads": (32, 64, 128, 192, 256, 320, 384, 512),
+            "items": (1, 3, 5, 7, 9, 11, 13, 15, 17),
+            "resident": (1, 2, 3, 4, 6),
+        }
+
+    def fits(spec: Specialisation, found: RunsPolicy) -> bool:
+        shared = _BUFFERS * found.threads * found.items * sum(sizes_of(spec))
+        fits_shared = shared <= MOST_SHARED[is_bulk(spec)]
+        return fits_shared and found.threads * found.resident <= _MOST_THREADS
+
+    def scope(spec: Specialisation) -> dict[str, str]:
+        classes = {name: operator_class(op) for name, op in spec.operators}
+        combined = {name: type_text(op.output) for name, op in spec.operators if name == "op"}
+        return {"algorithm": algorithm, **value_types(spec), **classes, "accumulator": combined.get("op", "")}
+
+    return Tunable("runs", RunsPolicy, default, scope, space, fits)
+
+
+def _columns(spec: Specialisation) -> list[Argument]:
+    return [each for each in spec.arguments if not each.output]
+
+
+def _constants(
+    tunable: Tunable[RunsPolicy], spec: Specialisation, types: Mapping[str, str], size: int
+) -> str:
     """Return the C++ of the tiles, of the types that values are combined in, and of the initial value."""
-    columns = [each for each in spec.arguments if not each.output]
-    check_size(spec, columns, sum(sizes))
-    is_bulk = spec.cc >= 90 and all(each.is_pointer for each in columns)
-    found = policy(algorithm, sizes, is_bulk, spec.cc)._asdict()
+    columns = _columns(spec)
+    check_size(spec, columns, size)
     named = {"key_t": f"{columns[0].name}_v", **types}
     lines = (f"using {name} = {type_};" for name, type_ in named.items())
-    return members(*lines, **found, **kind_of_init(spec))
+    return members(*lines, **tunable.given(spec)._asdict(), **kind_of_init(spec))
 
 
-def _of_values(algorithm: str, spec: Specialisation, keys: Argument, values: Argument) -> str:
-    accumulator = dict(spec.operators)["op"].output
-    sizes = keys.value.itemsize, max(values.value.itemsize, accumulator.itemsize)
-    types = dict.fromkeys(("local_t", "accum_t", "staged_t"), cpp.type_name(accumulator))
-    return _constants(algorithm, spec, types, sizes)
+def _sizes(spec: Specialisation) -> tuple[int, int]:
+    keys, values = _columns(spec)
+    return keys.value.itemsize, max(values.value.itemsize, _accumulator(spec).itemsize)
+
+
+def _accumulator(spec: Specialisation) -> Any:
+    return dict(spec.operators)["op"].output
+
+
+def _of_values(tunable: Tunable[RunsPolicy], spec: Specialisation) -> str:
+    types = dict.fromkeys(("local_t", "accum_t", "staged_t"), cpp.type_name(_accumulator(spec)))
+    return _constants(tunable, spec, types, sum(_sizes(spec)))
+
+
+def _encode_sizes(spec: Specialisation) -> tuple[int, int]:
+    return spec.arguments[0].value.itemsize, 2
 
 
 # --- Families --------------------------------------------------------------------------------------------
 
 
-def _reduce_traits(spec: Specialisation) -> str:
-    keys, _, values = spec.arguments[:3]
-    return _of_values("reduce", spec, keys, values)
-
+_REDUCE, _SCAN = _tunable("reduce", _sizes), _tunable("scan", _sizes)
+_ENCODE = _tunable("encode", _encode_sizes)
 
 REDUCE_BY_KEY = Family(
     "runs/reduce_by_key.cuh",
@@ -90,14 +135,14 @@ REDUCE_BY_KEY = Family(
         ("op", "equality_op", "init"),
     ),
     planner("cupar_reduce_by_key", _BLOCK_TILES),
-    _reduce_traits,
+    lambda spec: _of_values(_REDUCE, spec),
+    tunable=_REDUCE,
 )
 
 
 def _scan_traits(spec: Specialisation) -> str:
-    keys, values, _ = spec.arguments
     is_inclusive = spec.algorithm == "inclusive_scan_by_key"
-    return members(_of_values("scan", spec, keys, values), is_inclusive=is_inclusive)
+    return members(_of_values(_SCAN, spec), is_inclusive=is_inclusive)
 
 
 SCAN_BY_KEY = Family(
@@ -112,13 +157,14 @@ SCAN_BY_KEY = Family(
     ),
     planner("cupar_scan_by_key", _BLOCK_TILES),
     _scan_traits,
+    tunable=_SCAN,
 )
 
 
 def _encode_traits(spec: Specialisation) -> str:
     # The counts of a tile are small, and staged as such.
     types = {"local_t": "unsigned", "accum_t": "unsigned long long", "staged_t": "unsigned short"}
-    return _constants("encode", spec, types, (spec.arguments[0].value.itemsize, 2))
+    return _constants(_ENCODE, spec, types, sum(_encode_sizes(spec)))
 
 
 RUN_LENGTH_ENCODE = Family(
@@ -133,4 +179,5 @@ RUN_LENGTH_ENCODE = Family(
     ),
     planner("cupar_run_length_encode", _BLOCK_TILES),
     _encode_traits,
+    tunable=_ENCODE,
 )

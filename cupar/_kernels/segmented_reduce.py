@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import (
     Emit,
     Family,
@@ -26,10 +27,12 @@ from .family import (
     i32,
     i64,
     members,
+    prefixed,
     u32,
     u64,
 )
 from .segments import SegmentsProblem, row_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -137,9 +140,38 @@ def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) ->
     return partials + aligned(facts.accum_size * _MOST_CHUNKS)
 
 
+# --- Policies --------------------------------------------------------------------------------------------
+
+_MOST_SHARED = 48 << 10  # bytes of a block
+
+
+def _default(spec: Specialisation) -> policies.SegmentedReducePolicy:
+    return policies.SEGMENTED_REDUCE.get(spec.cc, "rows" if len(spec.arguments) == 2 else "offsets")
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "threads": (128, 256, 512),
+        "batch_bytes": (1024, 2048, 4096, 8192),
+        "staged_bytes": (2048, 4096, 5120, 8192, 10240),
+        "chunk_vectors": (1024, 2048, 4096),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.SegmentedReducePolicy) -> bool:
+    staged = policy.threads // 32 * (policy.staged_bytes + 16)
+    return policy.batch_bytes <= policy.staged_bytes and staged <= _MOST_SHARED
+
+
+_TUNABLE = Tunable(
+    "segmented reduce", policies.SegmentedReducePolicy, _default, combined_types, _space, _fits
+)
+
+
 def _traits(spec: Specialisation) -> str:
     flags = {"is_ordered": spec.option("commutative") is not None, "is_rows": len(spec.arguments) == 2}
-    return members(accumulator(spec), *row_types(spec), **flags)
+    policy = prefixed("policy_", _TUNABLE.given(spec))
+    return members(accumulator(spec), *row_types(spec), **flags, **policy)
 
 
 SEGMENTED_REDUCE = Family(
@@ -152,4 +184,5 @@ SEGMENTED_REDUCE = Family(
     _shapes,
     _planner,
     _traits,
+    tunable=_TUNABLE,
 )

@@ -33,6 +33,7 @@ from .family import (
 )
 from .scan import CLEAR_THREADS, staged_policy, staged_words
 from .segments import SegmentsProblem, row_types
+from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -52,6 +53,8 @@ _UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
 _MOST_ROW = 1 << 31  # items of a row that is staged
+_MOST_WARPS = 48  # of a multiprocessor of any card
+_MOST_WORDS = 256  # of a block's lanes: there is a mark in shared memory for each of four tiles' items
 
 _LEAST_BLOCK_ROW = 1024  # items of a row from which on a block has one
 _LEAST_SINGLES = 2048  # of rows that are staged where items are read one by one
@@ -255,6 +258,35 @@ def _plan(facts: _SegmentedScanFacts, problem: SegmentsProblem, emit: Emit) -> i
     return of_chunks + aligned(16 * words)
 
 
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "words": (8, 16, 32),
+        "warps": (4, 8, 16),
+        "resident": (2, 3, 4, 6),
+        "span": (1, 2, 4),
+        "long_tiles": (16, 32),
+        "chunk_warps": (8, 16),
+        "chunk_resident": (1, 2),
+        "chunk_bytes": (28672, 57344),
+        "chunk_slots": (3, 4),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.SegmentedScanPolicy) -> bool:
+    is_held = policy.words * policy.warps <= _MOST_WORDS
+    return is_held and policy.warps * policy.resident <= _MOST_WARPS
+
+
+_TUNABLE = Tunable(
+    "segmented scan",
+    policies.SegmentedScanPolicy,
+    lambda spec: policies.SEGMENTED_SCAN.get(spec.cc),
+    combined_types,
+    _space,
+    _fits,
+)
+
+
 def _traits(spec: Specialisation) -> str:
     given = _offsets(spec)
     return members(
@@ -266,7 +298,7 @@ def _traits(spec: Specialisation) -> str:
         is_inclusive=spec.algorithm == "inclusive_segmented_scan",
         **kind_of_init(spec),
         row_vectors=_row_vectors(spec),
-        **prefixed("policy_", policies.SEGMENTED_SCAN.get(spec.cc)),
+        **prefixed("policy_", _TUNABLE.given(spec)),
         **prefixed("staged_", _staged(spec) or policies.StagedScanPolicy(0, 0, 0)),
     )
 
@@ -283,4 +315,5 @@ SEGMENTED_SCAN = Family(
     _shapes,
     _planner,
     _traits,
+    tunable=_TUNABLE,
 )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _INIT_THREADS = 256
 _TICKET_BYTES = 128  # before the states of tiles
+MOST_SHARED = {True: 113 << 10, False: 48 << 10}  # bytes of a block, with bulk copies, or without
 _MOST_BYTES = 512  # of an item: three tiles of 32 fit into the shared memory of a block on every GPU
 
 

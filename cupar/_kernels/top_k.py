@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import (
     Emit,
     Family,
@@ -27,6 +28,7 @@ from .family import (
     i32,
     i64,
     members,
+    prefixed,
     u32,
     u64,
     value_or_null,
@@ -46,6 +48,7 @@ from .segments import (
     sorted_segments,
     starts_of_lists,
 )
+from .tuning import Tunable, value_types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -522,6 +525,24 @@ def _plan_groups(facts: _TopKFacts, items: int, k: int, size: int, emit: Emit) -
     return _plan_long(facts, head, k, left, 1, left, end, _OF_GROUPS, emit)
 
 
+_MOST_TILE = 1 << 13  # items: places in a tile have 13 bits
+
+
+def _default(spec: Specialisation) -> policies.TopKPolicy:
+    return policies.TOP_K.get(spec.cc, 4 if spec.arguments[0].value.itemsize <= 4 else 8)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (128, 256, 512), "items": (4, 8, 16)}
+
+
+def _fits(spec: Specialisation, policy: policies.TopKPolicy) -> bool:
+    return policy.threads * policy.items <= _MOST_TILE
+
+
+_TUNABLE = Tunable("top-k", policies.TopKPolicy, _default, value_types, _space, _fits)
+
+
 def _traits(spec: Specialisation) -> str:
     has_values = spec.has("d_in_values")
     constants = {
@@ -532,7 +553,8 @@ def _traits(spec: Specialisation) -> str:
         "digit_items": 8,
     }
     values = () if has_values else ("using d_in_values_t = const char*;", "using d_out_values_t = char*;")
-    return members(*values, *row_types(spec), **constants)
+    policy = prefixed("policy_", _TUNABLE.given(spec))
+    return members(*values, *row_types(spec), **constants, **policy)
 
 
 TOP_K = Family(
@@ -545,4 +567,5 @@ TOP_K = Family(
     _shapes,
     _planner,
     _traits,
+    tunable=_TUNABLE,
 )

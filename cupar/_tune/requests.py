@@ -14,15 +14,19 @@ from .. import (
     histogram,
     indexed,
     merges,
+    nth_element,
     operators,
     partition,
     reduce,
+    runs,
     scan,
     search,
     segmented,
+    segmented_scan,
     sets,
     sort,
     structs,
+    topk,
     transform,
     unique,
 )
@@ -102,6 +106,40 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
             OpKind.PLUS,
         ),
         NamedAlgorithm(
+            segmented_scan.inclusive_segmented_scan,
+            lambda t, op, offset: (t[0], t[-1], offset, offset, op),
+            _IN_OUT,
+            OpKind.PLUS,
+        ),
+        NamedAlgorithm(
+            nth_element.segmented_nth_element,
+            lambda t, _, offset: (t[0], t[0], None, *(offset,) * 3),
+            _ITEMS,
+        ),
+        NamedAlgorithm(
+            topk.segmented_top_k,
+            lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset),
+            _KEYS,
+        ),
+        NamedAlgorithm(topk.top_k, lambda t, *_: (t[0], t[0], _item(t), _item(t)), _KEYS),
+        NamedAlgorithm(
+            runs.reduce_by_key,
+            lambda t, op, _: (t[0], t[0], t[-1], t[-1], _OFFSET, op),
+            ("keys", "values"),
+            OpKind.PLUS,
+        ),
+        NamedAlgorithm(
+            runs.inclusive_scan_by_key,
+            lambda t, op, _: (t[0], t[-1], t[-1], op),
+            ("keys", "values"),
+            OpKind.PLUS,
+        ),
+        NamedAlgorithm(
+            runs.run_length_encode,
+            lambda t, *_: (t[0], t[0], _item(t) or np.int32, _OFFSET),
+            ("keys", "counts"),
+        ),
+        NamedAlgorithm(
             segmented.segmented_sort,
             lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset, _UP),
             _KEYS,
@@ -164,6 +202,8 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
     )
 }
 USUAL = ("int32", "float32", "int64", "float64")  # dtypes
+_WITH_ITEMS = ("int32", "int64")  # those of keys with items of the same
+_BY_OFFSETS = ("segmented_reduce", "segmented_sort", "inclusive_segmented_scan")
 
 
 def usual(cc: int) -> list[Specialisation]:
@@ -172,8 +212,8 @@ def usual(cc: int) -> list[Specialisation]:
         (name, types, has_offsets)
         for name, known in ALGORITHMS.items()
         for dtype in USUAL
-        for types in ([dtype], *[[dtype, dtype]] * (known.types == _KEYS))
-        for has_offsets in (False, *[True] * name.startswith(("segmented_reduce", "segmented_sort")))
+        for types in ([dtype], *[[dtype, dtype]] * (known.types == _KEYS and dtype in _WITH_ITEMS))
+        for has_offsets in (False, *[True] * (name in _BY_OFFSETS))
     ]
     return [named(name, types, None, has_offsets, cc) for name, types, has_offsets in asked]
 
@@ -200,7 +240,7 @@ def named(algorithm: str, types: Sequence[str], op: str | None, has_offsets: boo
         )
     dtypes = [_dtype(each) for each in types]
     operator = _operator(algorithm, known, op)
-    if has_offsets and not algorithm.startswith("segmented"):
+    if has_offsets and "segmented" not in algorithm:
         raise ValueError(f"--offsets: {algorithm} has no segments")
     try:
         arguments = known.arguments(dtypes, operator, _OFFSET if has_offsets else None)

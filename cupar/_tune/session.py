@@ -17,7 +17,7 @@ from .measure import GPU, DeviceError
 from .tune import Trial, TuningResult, tune
 from .workloads import UnsuitableError
 
-_LEAST_SECONDS = 4.0  # for one specialisation; `--all` has about 130 of them in ten minutes
+_LEAST_SECONDS = 3.8  # for one specialisation; `--all` has some 154 of them in ten minutes
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ LARGE, SMALL = 1 << 28, 1 << 20  # items
 SORTED = 1 << 26  # items that are sorted from the beginning, and so are made here as a whole
 SEGMENTS = (64, 1024, 16384)  # items of a segment, by default; or columns
 BINS = 256
+K, FIRST = 16, 1000  # items of each segment, and of an array, in top-k
 
 Array = np.ndarray[Any, Any]
 Maker = Callable[[np.dtype[Any], int], Array]  # of items of a dtype
@@ -105,7 +106,7 @@ def workloads(
     if make is None:
         raise UnsuitableError(f"{spec.algorithm} is not measured yet")
     size = items or (SORTED if spec.algorithm in (*_SEARCHES, *_OF_RANGES) else LARGE)
-    has_lengths = spec.algorithm.startswith("segmented") or spec.algorithm in _OF_COLUMNS
+    has_lengths = "segmented" in spec.algorithm or spec.algorithm in _OF_COLUMNS
     lengths = [segment_size] if segment_size or not has_lengths else [*SEGMENTS]
     found = []
     memory //= len(lengths)
@@ -244,11 +245,19 @@ def _segmented(spec: Specialisation, n: int, length: int | None) -> Workload:
     length = min(length, n)
     segments = n // length
     items = segments * length
-    is_sort = spec.algorithm == "segmented_sort"
-    arrays = _inputs(spec, _keys if is_sort else _values, items)
-    if "d_out" in arrays:
-        arrays["d_out"] = Content(arrays["d_out"].dtype, segments)
-    others: dict[str, Any] = {"num_segments": segments, **({"num_items": items} if is_sort else _init(spec))}
+    are_keys = spec.algorithm in _OF_SEGMENTED_KEYS
+    arrays = _inputs(spec, _keys if are_keys else _values, items)
+    of_segment = {"segmented_reduce": 1, "segmented_nth_element": 1, "segmented_top_k": K}
+    written = segments * of_segment.get(spec.algorithm, length)
+    arrays |= {name: Content(each.dtype, written) for name, each in arrays.items() if each.make is None}
+    others: dict[str, Any] = {"num_segments": segments, **({"num_items": items} if are_keys else _init(spec))}
+    if spec.algorithm == "segmented_top_k":
+        others["k"] = K
+    if "d_ranks" in arrays:
+        ranks = arrays["d_ranks"].dtype
+        arrays["d_ranks"] = Content(ranks, segments, lambda count: np.full(count, length // 2, ranks), True)
+    elif spec.algorithm == "segmented_nth_element":
+        others["n"] = length // 2
     if "start_offsets_in" in arrays:
         for name, first in (("start_offsets_in", 0), ("end_offsets_in", length)):
             dtype = arrays[name].dtype
@@ -316,6 +325,22 @@ def _itemwise(make: Maker, spec: Specialisation, n: int, length: int | None) -> 
     return Workload(_text(n), _inputs(spec, make, n), {"num_items": n})
 
 
+def _of_runs(spec: Specialisation, n: int, length: int | None) -> Workload:
+    arrays = _inputs(spec, _values, n)
+    for name, each in arrays.items():
+        if name in ("d_in_keys", "d_in") and each.make is not None:
+            arrays[name] = Content(each.dtype, n, _fields(each.dtype, _runs))
+    arrays |= {name: Content(arrays[name].dtype, 1) for name in arrays if name == "d_out_num_runs"}
+    init = {} if spec.algorithm == "run_length_encode" else _init(spec)
+    return Workload(_text(n), arrays, {"num_items": n, **init})
+
+
+def _of_first(spec: Specialisation, n: int, length: int | None) -> Workload:
+    arrays = _inputs(spec, _keys, n)
+    arrays |= {name: Content(each.dtype, min(n, FIRST)) for name, each in arrays.items() if each.make is None}
+    return Workload(f"{_text(n)}, the first {min(n, FIRST)}", arrays, {"num_items": n, "k": min(n, FIRST)})
+
+
 def _choosing(spec: Specialisation, n: int, length: int | None) -> Workload:
     arrays = _inputs(spec, _runs if spec.algorithm == "unique_by_key" else _keys, n)
     for name in arrays:
@@ -379,13 +404,18 @@ def _samples(dtype: np.dtype[Any], count: int) -> Array:
 _SEARCHES = ("lower_bound", "upper_bound")
 _OF_RANGES = ("merge", "set_union", "set_intersection", "set_difference", "set_symmetric_difference")
 _OF_COLUMNS = ("inclusive_column_scan", "exclusive_column_scan", "column_reduce")
+_OF_SEGMENTED_KEYS = ("segmented_sort", "segmented_top_k", "segmented_nth_element")
+_OF_RUNS = ("reduce_by_key", "inclusive_scan_by_key", "exclusive_scan_by_key", "run_length_encode")
 _ACCUMULATING = ("inclusive_scan", "exclusive_scan", "reduce_into")
 _TRANSFORMS = ("unary_transform", "binary_transform")
 _OF_TUPLES = (*_OF_COLUMNS, *_ACCUMULATING, *_TRANSFORMS)  # which iterators are made for
 _UP, _DOWN = (OpKind.LESS,), (OpKind.GREATER,)
 _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Workload]] = {
     **dict.fromkeys(_ACCUMULATING, _accumulating),
-    **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
+    **dict.fromkeys(("segmented_reduce", "inclusive_segmented_scan", "exclusive_segmented_scan"), _segmented),
+    **dict.fromkeys(_OF_SEGMENTED_KEYS, _segmented),
+    "top_k": _of_first,
+    **dict.fromkeys(_OF_RUNS, _of_runs),
     "segmented_copy": _copying,
     **dict.fromkeys(_TRANSFORMS, partial(_itemwise, _values)),
     **dict.fromkeys(("merge_sort", "radix_sort"), partial(_itemwise, _keys)),

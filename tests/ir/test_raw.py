@@ -6,7 +6,7 @@ from support.disassembly import spills_or_calls
 
 import cupar
 from cupar import RawOp
-from cupar._compile import nvrtc, python_to_ltoir, toolchain
+from cupar._compile import nvjitlink, nvrtc, python_to_ltoir, toolchain
 
 CC = 90
 ADD = """
@@ -115,6 +115,15 @@ def test_code_that_cannot_be_linked(op, message, debug, monkeypatch):
     assert "\n" not in text
     assert caught.value.__suppress_context__
     assert (caught.value.__cause__ is not None) == (debug == "1")
+
+
+def test_what_the_linker_says_of_cupars_own_code_is_said():
+    """As where a kernel needs more shared memory than a block has: no one else's code is to blame."""
+    broken = add().ltoir[:-300]
+    with pytest.raises(cupar.BuildError, match="ERROR_NVVM_COMPILE"):
+        nvjitlink.link([broken], CC, ["part 0"])
+    with pytest.raises(cupar.BuildError, match="the LTO-IR of op is broken: make it anew"):
+        nvjitlink.link([broken], CC, ["op"])
 
 
 def test_equal_content_is_equal():

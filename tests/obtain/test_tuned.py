@@ -307,6 +307,15 @@ def specs():
         asked_of(cupar.lower_bound, "f4", "f4", "i8"),
         asked_of(cupar.histogram_even, "f4", "i4", 5, 0.0, 1.0, 100),
         asked_of(cupar.select, "i4", "i4", "i8", lambda a: a > 0),
+        asked_of(cupar.segmented_reduce, "f4", "f4", "i8", "i8", plus, 0),
+        asked_of(cupar.segmented_reduce, "i2", "i8", None, None, plus, 0),
+        asked_of(cupar.inclusive_segmented_scan, "f8", "f8", "i8", "i8", plus),
+        asked_of(cupar.reduce_by_key, "i4", "i4", "f4", "f4", "i8", plus),
+        asked_of(cupar.inclusive_scan_by_key, "u1", "c16", "c16", lambda a, b: a * b),
+        asked_of(cupar.run_length_encode, "c16", "c16", "i4", "i8"),
+        asked_of(cupar.segmented_nth_element, "f4", "f4"),
+        asked_of(cupar.top_k, "i8", "i8"),
+        asked_of(cupar.segmented_top_k, "f4", "f4", "i4", "i4", "i8", "i8"),
         asked_of(cupar.unique_by_key, "i4", "f4", "i4", "f4", "i8", cupar.OpKind.EQUAL_TO),
     ]
 

@@ -16,7 +16,8 @@
 // Comprehensive Study and New Methods", SC '23, for when candidates are copied.
 //
 // Traits: d_in_v, start_offsets_in_t, end_offsets_in_t, ranks_t; has_next: whether the item behind is asked
-// for; propagates: whether the results of a segment with a NaN are NaN.
+// for; propagates: whether the results of a segment with a NaN are NaN; policy_threads,
+// policy_candidate_bytes, policy_loads.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -50,14 +51,14 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
 
   static constexpr bool has_next = Traits::has_next, propagates = Traits::propagates;
 
-  static constexpr int block_threads = 256;
+  static constexpr int block_threads = Traits::policy_threads;
   static constexpr int team_threads  = 128;  // of blocks that have a segment each, or whose warps have one
   static constexpr int warp_items = sizeof(bits) > 4 ? 16 : 32, few_items = 4;  // of a lane
   static constexpr int together     = widest / sizeof(bits);                    // items of a vector
   static constexpr int few_together = least(few_items, together);
-  static constexpr int few_loads    = 2,
-                       many_loads   = 4;  // vectors of a thread at once: with candidates, without
-  static constexpr int capacity     = 16384 / sizeof(bits);  // candidates in shared memory
+  static constexpr int many_loads   = Traits::policy_loads;                 // vectors of a thread at once
+  static constexpr int few_loads    = many_loads > 1 ? many_loads / 2 : 1;  // where it finds candidates, too
+  static constexpr int capacity     = Traits::policy_candidate_bytes / sizeof(bits);  // in shared memory
   static constexpr int tile         = 2 * capacity;
   static constexpr int digit_bits = 11, bins = 1 << digit_bits, bins_each = bins / block_threads;
   static constexpr int passes       = (key_bits + digit_bits - 1) / digit_bits;

@@ -16,7 +16,8 @@
 // "Efficient Sparse Matrix-Vector Multiplication on GPUs using the CSR Storage Format", SC 2014).
 //
 // Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t, is_rows; is_ordered (lanes
-// combine neighbours, row by row of vectors, and nothing is staged).
+// combine neighbours, row by row of vectors, and nothing is staged); policy_threads, policy_batch_bytes,
+// policy_staged_bytes, policy_chunk_vectors.
 #pragma once
 
 #include "common/combining.cuh"
@@ -44,13 +45,14 @@ struct segmented_reduce_kernels {
 
   // --- Shares of segments: what lanes of a group combine of one, and how they combine that ---
 
-  static constexpr int threads = 256, warps = threads / 32;
+  static constexpr int threads = Traits::policy_threads, warps = threads / 32;
   static constexpr int items = vector_items<d_in_t>();                    // of a vector
   static constexpr int rows = is_large<value_t> ? 1 : items > 8 ? 2 : 4;  // vectors that a lane takes at once
 
-  // Blocks that a multiprocessor is to run at once.
-  static constexpr bool is_of_words = is_made_of_words<value_t, items, d_in_t>;
-  static constexpr int resident     = sizeof(accum_t) <= 8 ? 5 : is_of_words ? 4 : 1;
+  // Threads, and so blocks, that a multiprocessor is to run at once.
+  static constexpr bool is_of_words     = is_made_of_words<value_t, items, d_in_t>;
+  static constexpr int resident_threads = sizeof(accum_t) <= 8 ? 1280 : is_of_words ? 1024 : threads;
+  static constexpr int resident         = resident_threads / threads;
 
   struct segment {
     i64 begin, length;
@@ -319,8 +321,8 @@ struct segmented_reduce_kernels {
   // others' lanes load as many vectors from memory.
   static constexpr int staged_lanes = !is_array<d_in_t> || is_ordered ? 0 : is_rows ? 1 : 16;
 
-  static constexpr int batch_bytes  = is_rows ? 2048 : 4096;  // that the segments of a warp should have
-  static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for the range they span
+  static constexpr int batch_bytes  = Traits::policy_batch_bytes;   // that the segments of a warp should have
+  static constexpr int staged_bytes = Traits::policy_staged_bytes;  // of shared memory for what they span
   static constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
   static constexpr int stage_bytes  = staged_bytes + widest;
 
@@ -448,7 +450,7 @@ struct segmented_reduce_kernels {
   // --- The queue of long segments, and their chunks. A segment of more than `chunk_items` is long. It has at
   // most `most_chunks`, which may be larger then. ---
 
-  static constexpr i64 chunk_items = i64{2048} * items;  // a power of two
+  static constexpr i64 chunk_items = i64{Traits::policy_chunk_vectors} * items;  // a power of two
   static constexpr i64 most_chunks = 4096;
 
   struct long_segment {

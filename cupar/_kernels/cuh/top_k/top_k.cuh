@@ -21,7 +21,7 @@
 // Delegate-Centric Top-k on GPUs", SC '21, for the groups.
 //
 // Traits: d_in_keys_v, d_in_values_t, d_out_values_t, has_payload, start_offsets_in_t, end_offsets_in_t,
-// is_descending; digit_threads and digit_items, of the sort of selected items.
+// is_descending; digit_threads and digit_items, of the sort of selected items; policy_threads, policy_items.
 #pragma once
 
 #include <cub/block/block_scan.cuh>
@@ -100,8 +100,8 @@ struct top_k_kernels
 
   // --- The problem, and the tiles of long segments ---
 
-  static constexpr int block_threads = target < 80 ? 256 : 512;
-  static constexpr int block_items   = sizeof(bits) > 4 ? 8 : 16;  // of a thread
+  static constexpr int block_threads = Traits::policy_threads;
+  static constexpr int block_items   = Traits::policy_items;  // of a thread
   static constexpr int tile          = block_threads * block_items;
   static constexpr int warp_threads  = 128;              // of blocks whose warps have a segment each
   static constexpr int warp_items    = 2 * block_items;  // of a lane
