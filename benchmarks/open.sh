@@ -13,16 +13,18 @@ mkdir -p "$out"
 wanted=" $* "
 failed=()
 
-# measure NAME COMMAND...: at most 5 minutes, of the GPU 2.
+# measure NAME COMMAND...: at most 10 minutes.
 measure() {
   local name="$1"
   shift
   [[ "$wanted" == "  " || "$wanted" == *" $name "* ]] || return 0
   echo "== $name: $*"
-  timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
+  timeout 600 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
 measure segments python benchmarks/segments.py --json "$out/segments.json"
+measure cold_start python benchmarks/cold_start.py --json "$out/cold_start.json"
+measure tune cupar tune --all --dry-run --export --seconds 560
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 exit ${#failed[@]}
