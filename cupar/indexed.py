@@ -32,6 +32,7 @@ class ReduceByIndex(
     Algorithm,
     family=REDUCE_BY_INDEX,
     uses={"d_in": "num_items", "d_indices": "num_items", "d_out": "num_bins"},
+    disjoint_outputs=True,
 ):
     """A reduction by index for given types and operator; see `reduce_by_index`."""
 
@@ -87,7 +88,8 @@ def reduce_by_index(
     d_indices : device array, iterator or dtype, num_items items
         In which bin each item is: integers.
     d_out : device array, iterator or dtype, num_bins items
-        Where the results go. Its dtype may differ from the accumulator's.
+        Where the results go. Its dtype may differ from the accumulator's. It
+        may not overlap the inputs.
     op : callable, OpKind or RawOp
         Combines two values of the accumulator's dtype. It must be associative
         and commutative: either may be that of earlier items. Order and grouping

@@ -32,6 +32,7 @@ class SegmentedNthElement(
         "end_offsets_in": "num_segments",
     },
     rows="d_in",
+    disjoint_outputs=True,
 ):
     """The n-th element of each segment; see `segmented_nth_element`."""
 
@@ -135,7 +136,8 @@ def segmented_nth_element(
     d_in : device array or dtype, num_items items
         Bool, integers or floats. Only their dtype matters here.
     d_out : device array or dtype, num_segments items
-        Where the element of each segment goes, of the same dtype.
+        Where the element of each segment goes, of the same dtype. It may not
+        overlap the inputs.
     d_out_next : device array, dtype or None, num_segments items
         Where the item at index n + 1 goes, or the same item if n is the last
         index.

@@ -47,6 +47,8 @@ def test_counts_are_checked():
     ):
         with pytest.raises(ValueError, match=message):
             reduction.run(x, index, out, n, bins, ZERO)
+    with pytest.raises(ValueError, match="d_out: expected an array of its own, got the one of d_in"):
+        reduction.run(x, index, x, 4, 2, ZERO)
 
 
 def test_determinism_matters_for_sums_of_floats_alone():

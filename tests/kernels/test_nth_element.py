@@ -127,6 +127,8 @@ def test_calls_are_checked():
             find.run(x, out, n=n)
     with pytest.raises(TypeError, match="n: expected an integer, got NoneType"):
         find.run(x, out)
+    with pytest.raises(ValueError, match="d_out: expected an array of its own, got the one of d_in"):
+        find.run(x, x, n=0)
     offsets = np.array([0, 4, 8])
     find = cupar.segmented_nth_element(x, out, None, offsets, offsets, offsets, cc="cpu")
     with pytest.raises(ValueError, match="n: expected None, as d_ranks has them"):
