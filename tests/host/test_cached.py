@@ -17,11 +17,10 @@ def test_another_process_finds_them(tmp_path, session_cache):
         assert done.returncode == 0, done.stdout + done.stderr
         return [line.split(maxsplit=2) for line in done.stdout.splitlines()]
 
-    first, second, third = lines("1"), lines("1"), lines("1", "launched before")
+    first, second = lines("1"), lines("1", "launched before")  # where what they launch is elsewhere
     assert len(first) == 5 and [launched for *_, launched in first] == [launched for *_, launched in second]
-    assert [launched for *_, launched in first] == [launched for *_, launched in third]
     assert {hits for _, hits, _ in first} == {"0"}
-    assert {hits for _, hits, _ in (*second, *third)} == {"1"}
+    assert {hits for _, hits, _ in second} == {"1"}
     # What a function reads from outside is another kernel, and the same algorithm with another block.
     changed = {name: hits for name, hits, _ in lines("2")}
     assert changed == {name: "0" if "launches" in name else "1" for name in changed}

@@ -10,12 +10,14 @@ driver = Driver(sys.argv[1])
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 from numba import cuda  # noqa: E402
-from support import compilers  # noqa: E402
+from support import compilers, templates  # noqa: E402
 
 import cupar  # noqa: E402
 
-compilers.as_in_the_run(is_run=False)
+compilers.as_in_the_run(many=False, is_run=False)
+templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 Pair = namedtuple("Pair", "x y")
 

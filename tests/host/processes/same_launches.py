@@ -10,11 +10,13 @@ driver = Driver(sys.argv[1])
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
-from support import compilers  # noqa: E402
+import pytest  # noqa: E402
+from support import compilers, templates  # noqa: E402
 
 import cupar  # noqa: E402
 
 compilers.as_in_the_run(is_run=False)
+templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
 
