@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.compilers import AS_IN_THE_RUN
 
 import cupar
 from cupar._ahead import batch, record
@@ -14,8 +15,8 @@ from cupar._cli.program import asked_by
 from cupar._obtain import obtain
 
 X = np.arange(1000, dtype="i4")
-PROGRAM = """
-import sys, numpy as np, cupar
+PROGRAM = f"""{AS_IN_THE_RUN}
+import numpy as np, cupar
 if len(sys.argv) > 1:
     cupar.preload(sys.argv[1])
 x, out, total = np.arange(1000, dtype="i4"), np.zeros(1000, "i8"), np.zeros(1, "i8")
@@ -27,8 +28,9 @@ with cupar.device("cpu"):
     assert (out == np.cumsum(3 * x)).all()
 cupar.reduce_into(x, total, lambda a, b: a + b, 5, cc="cpu").run(x, total, 1000, 5)
 assert total[0] == x.sum() + 5
-print({name: n for name, n in vars(cupar.cache.stats()).items() if n}, "numba" in sys.modules)
+print({{name: n for name, n in vars(cupar.cache.stats()).items() if n}}, "numba" in sys.modules)
 """
+COMMAND = "-c", f"{AS_IN_THE_RUN}from cupar._cli.main import main\nsys.exit(main())"
 
 
 def run(*command, **named):
@@ -48,9 +50,9 @@ def test_from_a_list_to_a_program_that_builds_nothing(tmp_path):
 
     # Whatever --cc says, they are for the CPU: made once, then there.
     for result in ("built", "found"):
-        made = json.loads(run("-m", "cupar", "build", asked, "--cc", "90", "--json", CUPAR_CACHE_DIR=other))
+        made = json.loads(run(*COMMAND, "build", asked, "--cc", "90", "--json", CUPAR_CACHE_DIR=other))
         assert [(each["cc"], each["result"]) for each in made["builds"]] == [("cpu", result)] * 2
-    assert "for the CPU" in run("-m", "cupar", "build", asked, CUPAR_CACHE_DIR=other)
+    assert "for the CPU" in run(*COMMAND, "build", asked, CUPAR_CACHE_DIR=other)
 
     said = run(program, asked, CUPAR_CACHE_DIR=other)
     assert said == "{'memory': 2, 'disk': 2} False\n"
