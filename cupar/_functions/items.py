@@ -240,7 +240,7 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
     whole = work.empty((*shape[:axis], sum(total), *shape[axis + 1 :]), dtype)
     layout, offset = layout_of(whole.shape, axis, axis), 0
     views = [each.items for each in parts]
-    if layout.outer == 1 and all(isinstance(each, View) and each.dtype == dtype for each in views):
+    if layout.outer == 1 and False not in [isinstance(each, View) and each.dtype == dtype for each in views]:
         spans = Spans([each.address for each in views], [each.size for each in views], dtype.itemsize)
         copy_spans(work.library, work.stream, spans, whole.items.address)
         return whole

@@ -155,7 +155,7 @@ class IteratorNode:
 
     @cached_property
     def has_operators(self) -> bool:
-        return any(each.operator is not None for each in self.walk())
+        return True in [each.operator is not None for each in self.walk()]
 
     @property
     def children(self) -> tuple[IteratorNode, ...]:

@@ -236,9 +236,9 @@ def _lookup(
     def ask(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         key: Any = None
         try:
-            if takes_init or not any(
-                isinstance(arg, np.ndarray) for arg in (*args[first_option:], *named.values())
-            ):
+            # Lists, as Ctrl-C at the end of a generator would be lost.
+            options = () if takes_init else (*args[first_option:], *named.values())
+            if True not in [isinstance(arg, np.ndarray) for arg in options]:
                 key = tuple([tokens[type(arg)](arg) for arg in args])
                 if named:
                     key = key, tuple([(name, tokens[type(arg)](arg)) for name, arg in named.items()])

@@ -407,13 +407,20 @@ def test_a_length_is_not_read_while_a_stream_is_captured(monkeypatch):
             Work(library, None).host(None, name)
 
 
-def test_ctrl_c_leaves_functions_as_they_were(ctrl_c):
-    x, before = np.arange(8).reshape(2, 2, 2), device.is_cpu()
+def selected_scanned_and_reduced():
+    assert arrays.copy_if(X, lambda a: a > 3).tolist() == [4, 5]
+    assert arrays.scan(X[0], larger).tolist() == [0, 1, 2]
+    assert arrays.any(np.arange(8).reshape(2, 2, 2), axis=(0, 2)).tolist() == [True, True]
 
-    def work():
-        assert arrays.copy_if(X, lambda a: a > 3).tolist() == [4, 5]
-        assert arrays.scan(X[0], larger).tolist() == [0, 1, 2]
-        assert arrays.any(x, axis=(0, 2)).tolist() == [True, True]
+
+def counted_and_joined():
+    assert arrays.histogram(X, bins=[0, 2, 5]).hist.tolist() == [2, 4]
+    assert arrays.concatenate([X[0], X[1]]).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("work", [selected_scanned_and_reduced, counted_and_joined])
+def test_ctrl_c_leaves_functions_as_they_were(work, ctrl_c):
+    before = device.is_cpu()
 
     def check():
         assert device.is_cpu() == before
