@@ -320,12 +320,23 @@ def scaled(a, b):
     return a + b * scale
 
 
+def is_beyond_scale(a):
+    return a > scale
+
+
+def is_less_scaled(a, b):
+    return a < b * scale
+
+
 def test_a_changed_global_is_seen():
+    """Also by operators that are made of the user's, and kept."""
     global scale
     x = np.arange(4)
     for scale in (1, 2, 1):
         for _ in range(3):
             assert arrays.scan(x, scaled)[-1] == 6 * scale
+            assert arrays.find_first(x, is_beyond_scale) == scale + 1
+            assert arrays.is_sorted(x, less=is_less_scaled) == (scale == 1)
     for factor in (1, 2, 1):
         for _ in range(3):
             assert arrays.scan(x, lambda a, b: a + b * factor)[-1] == 6 * factor

@@ -1,7 +1,8 @@
 """Random calls of `cupar.arrays` against NumPy, on the CPU; `support.fuzz.functions` makes them.
 
 CUPAR_FUZZ_EXAMPLES says how many of each, CUPAR_FUZZ_DTYPES of which dtypes, as in "? i1 u8 f2 f8 c16": by
-default few of float32, as other tests are, since each dtype takes builds.
+default few of float32, as other tests are, since each dtype takes builds. With it ranks, bins, sums by id, ranges
+and sorted sets are played, too, of which other tests have examples.
 """
 
 import os
@@ -16,9 +17,10 @@ from cupar._cpu import calls, schedules
 
 pytestmark = pytest.mark.slow
 EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "2"))
+CASES = *functions.CASES, *elements.CASES, *(functions.ASKED if "CUPAR_FUZZ_EXAMPLES" in os.environ else ())
 
 
-@pytest.mark.parametrize("case", [*functions.CASES, *elements.CASES], ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_random_calls(case, monkeypatch):
     monkeypatch.setattr(schedules, "_LEAST", 7)  # several parts and threads for few items
     monkeypatch.setattr(calls, "_SMALL", 1)
