@@ -1,8 +1,8 @@
 """Random calls of `cupar.arrays` against NumPy, on the CPU; `support.fuzz.functions` makes them.
 
 CUPAR_FUZZ_EXAMPLES says how many of each, CUPAR_FUZZ_DTYPES of which dtypes, as in "? i1 u8 f2 f8 c16": by
-default few of float32, as other tests are, since each dtype takes builds. With it ranks, bins, sums by id, ranges
-and sorted sets are played, too, of which other tests have examples.
+default few of float32, as other tests are, since each dtype takes builds. With it ranks, bins, sums by id,
+ranges and sorted sets are played, too, of which other tests have examples.
 """
 
 import os
