@@ -328,7 +328,7 @@ def test_what_is_not_commutative_is_scanned_in_order():
 def test_an_error_in_a_part_waits_for_the_others(monkeypatch):
     """As Ctrl-C does: arrays are not let go while a thread still writes."""
     host, out = np.arange(2_000_000), np.zeros(2_000_000, "i8")
-    running = []
+    running, another = [], threading.Event()
 
     class Stopped(Exception):
         pass
@@ -337,9 +337,10 @@ def test_an_error_in_a_part_waits_for_the_others(monkeypatch):
         def call(address):
             running.append(1)
             try:
-                if threading.current_thread() is threading.main_thread() and len(running) > 1:
+                if threading.current_thread() is threading.main_thread() and another.wait(10):
                     raise Stopped
-                time.sleep(0.05)
+                another.set()
+                time.sleep(0.2)
                 function(address)
             finally:
                 running.remove(1)
@@ -353,7 +354,8 @@ def test_an_error_in_a_part_waits_for_the_others(monkeypatch):
         function = code.function()
         monkeypatch.setattr(code, "_function", slow(function))
         with pytest.raises(Stopped):
-            for _ in range(20):
+            for _ in range(20):  # this thread may get no part
+                another.clear()
                 doubled(host, out, len(host))
         assert not running
 

@@ -375,7 +375,7 @@ def test_names_of_tasks_follow_from_what_is_done():
     assert [each.name for each in all_of(*sample(), lambda a, b: a + b + 1, low_bits)] == names
     program = _NAMES.format(path=[str(each) for each in Path(__file__).parents[:2]])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.stdout.split() == names, done.stderr
     others = all_of(*sample(), lambda a, b: a + b + 2, by_a)

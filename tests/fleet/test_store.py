@@ -151,7 +151,7 @@ def test_a_thousand_clients_make_one_build(store):
         begin.wait()
         try:
             mine = shared.Shared(StoreMapping(store), "store")
-            entry, _ = mine.fetch(KEY, make, timeout=60, deadline=Deadline(120), secret=None)
+            entry, _ = mine.fetch(KEY, make, timeout=600, deadline=Deadline(1200), secret=None)
             found.append(entry.payload)
         except Exception as error:
             errors.append(error)

@@ -15,7 +15,7 @@ def said(processes, statuses):
     """Return what processes printed as JSON, one line each."""
     lines = []
     for process, status in zip(processes, statuses, strict=True):
-        out, error = process.communicate(timeout=300)
+        out, error = process.communicate(timeout=900)
         assert process.returncode == status, error[-3000:]
         lines += [json.loads(each) for each in out.splitlines() if each.startswith("{")]
     return lines
