@@ -380,6 +380,13 @@ def test_a_tensor_that_requires_grad_is_refused_unless_gradients_are_off():
     assert arrays.scan(x.detach()).tolist() == [0, 1, 3]
 
 
+def test_bfloat16_of_jax_is_taken_as_its_other_dtypes_are():
+    """NumPy does not take it by DLPack."""
+    x = pytest.importorskip("jax.numpy").array([3, 1, 2], "bfloat16")
+    found = arrays.sort(x)
+    assert found.dtype == x.dtype and found.tolist() == [1, 2, 3]
+
+
 def test_bfloat16_and_float16_are_combined_in_float32():
     """257 ones are 256 in bfloat16, to which 1 cannot be added; and 65,520 is infinite in float16."""
     torch = pytest.importorskip("torch")
