@@ -97,7 +97,8 @@ def once(folder, patch, many=True):
             content = _content(run)
             return pickle.loads(make() if content is None else kept(("template", content), make))
 
-        real[templates, "_compiled"] = templates._compiled
+        # Two threads may be here at once: the later one has the other's before it.
+        real.setdefault((templates, "_compiled"), templates._compiled)
         patch.setattr(templates, "_compiled", compiled)
         with_settings(patch, OPT=0)
 
