@@ -422,6 +422,8 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
             raise TypeError(f"bins: expected an integer or a sequence of at least 2 edges, got {bins!r}")
+        edges = edges.astype(edges.dtype.newbyteorder("="), copy=False)
+        structs.normal("bins", edges.dtype)
         if not np.all(edges[:-1] <= edges[1:]):
             raise ValueError("bins: expected edges that rise")
         return edges

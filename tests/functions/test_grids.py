@@ -39,6 +39,13 @@ def test_bfloat16_is_counted_between_integers(named):
     np.testing.assert_array_equal(arrays.histogram(x, **named, weights=np.ones(5)).hist, expected)
 
 
+def test_edges_on_the_host_may_be_in_any_byte_order_but_not_of_any_dtype():
+    x, edges = np.arange(6.0), np.array([0, 3, 6])
+    assert arrays.histogram(x, bins=edges.astype(">i8")).hist.tolist() == [3, 3]
+    with pytest.raises(TypeError, match="^bins: dtype float.* is not supported"):
+        arrays.histogram(x, bins=edges.astype(np.longdouble))
+
+
 def test_points_that_are_outside_or_nan_are_not_counted():
     x = np.array([0.5, np.nan, 2.0, 5.0, 0.5]), np.array([0.5, 0.5, 2.0, 0.5, np.nan])
     found = arrays.histogramdd(x, bins=([0, 1, 2], [0, 1, 2]))
