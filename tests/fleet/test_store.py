@@ -129,9 +129,10 @@ def test_a_store_that_has_gone_is_done_without(monkeypatch):
             time.sleep(0.01)
         del server
         assert waiting.result(60) == (ENTRY, True)
+        assert fetch(KEY) == (ENTRY, True)  # which reads, if it was a write that has failed
         asked = ask.compare_set.call_count
         assert fetch(KEY) == (ENTRY, True)
-    assert len(caught) == 1 and len(made) == 3
+    assert len(caught) == 1 and len(made) == 4
     assert ask.compare_set.call_count == asked
 
 
