@@ -129,26 +129,14 @@ def real_compilers(compilers, monkeypatch):
 
 @pytest.fixture
 def optimised(compilers, session_cache, monkeypatch):
-    """What is built for the CPU as users have it, in a cache of its own; see `support.compilers`."""
+    """What is built is what users have, in a cache of its own; see `support.compilers`."""
     import cupar
 
     directory = session_cache.with_name("optimised-cache")
     directory.mkdir(mode=0o700, exist_ok=True)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(directory))
     cupar.cache.clear(disk=False)
-    compilers.for_cpu()  # those of all other tests, to which it goes back
-    compilers.with_settings(monkeypatch)
-    yield
-    cupar.cache.clear(disk=False)
-
-
-@pytest.fixture
-def unoptimised(compilers, monkeypatch):
-    """The linker as it is quickest, for tests of builds whose code nobody runs or reads."""
-    import cupar
-
-    cupar.cache.clear(disk=False)  # what call sites have memoised was linked in the other way
-    compilers.unoptimised(monkeypatch)
+    compilers.optimise(monkeypatch)
     yield
     cupar.cache.clear(disk=False)
 
@@ -182,11 +170,16 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def only(empty_cache, monkeypatch):
-    """Return a function that has kernels built with nothing in them, but for those that it is given."""
+def only(empty_cache, compilers, monkeypatch):
+    """Return a function that has these kernels built as users have them, and others with nothing in them."""
     from support import templates
 
-    return lambda *kernels: templates.empty_others(monkeypatch, kernels)
+    def only(*kernels):
+        templates.empty_others(monkeypatch, kernels)
+        if kernels:
+            compilers.optimise(monkeypatch)
+
+    return only
 
 
 @pytest.fixture

@@ -999,6 +999,7 @@ ASK_AGAIN = AS_IN_THE_RUN + textwrap.dedent("""
 """)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_another_machine_builds_the_same_without_the_users_package(tmp_path, empty_cache, monkeypatch):
     """The operator is of a package, calls functions of it, one of numba's among them, and reads a module.

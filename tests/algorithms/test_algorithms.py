@@ -38,6 +38,7 @@ WITH_OPERATOR = {
 }
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_OPERATOR)
 def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_path):
@@ -57,8 +58,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     other = (lambda a: -a) if name == "unary_transform" else lambda a, b: b - a < 1
     if name == "binary_transform" or "segmented" in name or "column" in name:
         other = lambda a, b: b - a
-    with pytest.MonkeyPatch.context() as patch:
-        compilers.unoptimised(patch)
+    with compilers.unoptimised():
         second = WITH_OPERATOR[name](other)
     assert second.build.origin == "linked"
     assert second.build.key != first.build.key
@@ -67,7 +67,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
 
 
 @pytest.mark.slow
-def test_radix_sort_builds_once(empty_cache, unoptimised, tmp_path):
+def test_radix_sort_builds_once(empty_cache, tmp_path):
     build = lambda order=SortOrder.ASCENDING: cupar.radix_sort("u4", "u4", None, None, order, cc=CC)
     first = build()
     assert first.build.origin == "built"
@@ -137,7 +137,7 @@ def test_refusals(call, message):
 
 
 @pytest.mark.slow
-def test_determinism(empty_cache, unoptimised):
+def test_determinism(empty_cache):
     build = lambda determinism, op=cupar.OpKind.PLUS, h_init=0.0, d_out="f4": cupar.reduce_into(
         "f4", d_out, op, h_init, determinism=determinism, cc=CC
     )
@@ -165,7 +165,6 @@ def test_double_buffer():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unoptimised")
 def test_kinds_of_mixed_types_are_builds_of_their_own():
     mixed = cupar.binary_transform("i4", "i8", "i8", np.add, cc=CC)
     alike = cupar.binary_transform("i8", "i8", "i8", np.add, cc=CC)

@@ -53,6 +53,7 @@ def sort(keys="u4", values=None, order=UP, start="i4", end="i4"):
 # --- Origins ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_partitions_share_a_template(empty_cache, tmp_path):
     first = partition()
@@ -60,8 +61,7 @@ def test_partitions_share_a_template(empty_cache, tmp_path):
     assert [name for name in kernels(first, tmp_path) if name == "cupar_partition"]
     assert spills_or_calls(first, tmp_path) == []
     assert partition().build.origin == "memory"
-    with pytest.MonkeyPatch.context() as patch:
-        compilers.unoptimised(patch)
+    with compilers.unoptimised():
         assert partition(small, small).build.origin == "linked"
         assert partition(large, small).build.origin == "linked"  # the two are not the same to each other
         assert partition(dtype="i4").build.origin == "built"
@@ -69,6 +69,7 @@ def test_partitions_share_a_template(empty_cache, tmp_path):
     assert partition().build.origin == "disk"
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "make", "other"),
@@ -82,8 +83,7 @@ def test_what_is_made_of_other_algorithms_is_linked_too(name, make, other, empty
     first = make()
     assert (first.build.algorithm, first.build.origin) == (name, "built")
     assert spills_or_calls(first, tmp_path) == []
-    with pytest.MonkeyPatch.context() as patch:
-        compilers.unoptimised(patch)
+    with compilers.unoptimised():
         found = make(other)
         assert found.build.origin == "linked"
         assert found.build.key != first.build.key
@@ -93,7 +93,7 @@ def test_what_is_made_of_other_algorithms_is_linked_too(name, make, other, empty
 
 
 @pytest.mark.slow
-def test_histograms_are_shared_by_what_they_depend_on(empty_cache, unoptimised, tmp_path):
+def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
     first = histogram()
     assert (first.build.algorithm, first.build.origin) == ("histogram_even", "built")
     assert [name for name in kernels(first, tmp_path) if name == "cupar_histogram_shared"]
@@ -107,6 +107,7 @@ def test_histograms_are_shared_by_what_they_depend_on(empty_cache, unoptimised, 
     assert histogram().build.origin == "disk"
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_segmented_sort_builds_once(empty_cache, tmp_path):
     first = sort()
@@ -118,6 +119,7 @@ def test_segmented_sort_builds_once(empty_cache, tmp_path):
     assert sort().build.origin == "disk"
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_segmented_sorts_by_a_comparison_share_a_template(empty_cache, tmp_path):
     def sort(op, **given):
@@ -127,8 +129,7 @@ def test_segmented_sorts_by_a_comparison_share_a_template(empty_cache, tmp_path)
     assert (first.build.algorithm, first.build.origin) == ("segmented_sort", "built")
     assert [name for name in kernels(first, tmp_path) if name == "cupar_segmented_merge_sort_levels"]
     assert spills_or_calls(first, tmp_path) == []
-    with pytest.MonkeyPatch.context() as patch:
-        compilers.unoptimised(patch)
+    with compilers.unoptimised():
         assert sort(lambda a, b: b % 10 < a % 10).build.origin == "linked"
         assert sort(lambda a, b: a > b).build.key == sort(cupar.OpKind.GREATER).build.key
     cupar.cache.clear(disk=False)
@@ -142,6 +143,7 @@ def either(a):
     return a.real > 1
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["?", "u2", "i8", "c16"])  # of f4 above
 def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
@@ -155,11 +157,12 @@ def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "u4", "f8", "c8", "c16"])
-def test_searches_of_dtypes_of_every_size(dtype, unoptimised, tmp_path):
+def test_searches_of_dtypes_of_every_size(dtype, tmp_path):
     op = (lambda a, b: a.real < b.real) if dtype in ("c8", "c16") else OpKind.LESS
     assert kernels(lower_bound(dtype, dtype, "u8", op, cc=CC), tmp_path)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("samples", ["?", "i2", "u4", "u8", "f2", "f8"])
 def test_histograms_of_dtypes_of_every_kind(samples, tmp_path):
     found = histogram(samples, "i8")
@@ -169,6 +172,7 @@ def test_histograms_of_dtypes_of_every_kind(samples, tmp_path):
     assert spec.option("levels") == level and spec.arguments[0].is_pointer
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @every(3)
 @pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
@@ -199,6 +203,7 @@ def test_items_are_converted_as_they_are_written():
     assert nvrtc.compile_cpp(iterators_source(every), CC)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_outputs_of_another_dtype(tmp_path):
     selection = select("i8", "f2", "i4", small, cc=CC)
@@ -206,12 +211,15 @@ def test_outputs_of_another_dtype(tmp_path):
     assert [name for name in instructions(selection, tmp_path) if name.startswith(("I2F", "F2F"))]
     parts = three_way_partition("f4", "f8", "f4", "c8", "i4", small, large, cc=CC)
     assert spills_or_calls(parts, tmp_path) == []
-    with pytest.MonkeyPatch.context() as patch:
-        compilers.unoptimised(patch)
-        runs = cupar.unique_by_key("i4", "f4", "i8", "f2", "i8", OpKind.EQUAL_TO, cc=CC)
+
+
+@pytest.mark.slow
+def test_runs_of_another_dtype():
+    runs = cupar.unique_by_key("i4", "f4", "i8", "f2", "i8", OpKind.EQUAL_TO, cc=CC)
     assert runs.build.cubin_size > 1000
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_runs_without_items(tmp_path):
     runs = cupar.unique_by_key("i4", d_out_keys="i4", d_out_num_selected="i8", op=OpKind.EQUAL_TO, cc=CC)
@@ -234,7 +242,6 @@ def large_gap(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unoptimised")
 def test_optional_arrays_have_defaults():
     less, up = OpKind.LESS, SortOrder.ASCENDING
     same = [
@@ -266,7 +273,6 @@ def test_optional_arrays_have_defaults():
         assert without in (["self", "d_in_keys"], ["self", "d_in", "d_out", "num_items"])
 
 
-@pytest.mark.usefixtures("unoptimised")
 def test_none_is_what_is_left_out():
     assert (
         lower_bound("f4", "f4", "u8", None, cc=CC).build.key == lower_bound("f4", "f4", "u8", cc=CC).build.key

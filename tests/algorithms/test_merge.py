@@ -64,7 +64,7 @@ def test_outputs_have_room_for_both_ranges():
     assert out.tolist() == [0, 0, 1, 1, 2, 2, 3]
 
 
-def test_another_comparison_of_the_same_types_is_linked(empty_cache, unoptimised):
+def test_another_comparison_of_the_same_types_is_linked(empty_cache):
     first = cupar.merge("i4", None, "i4", None, "i4", None, lambda a, b: a % 3 < b % 3, cc=CC)
     other = cupar.merge("i4", None, "i4", None, "i4", None, lambda a, b: a % 5 < b % 5, cc=CC)
     assert (first.build.origin, other.build.origin) == ("built", "linked")

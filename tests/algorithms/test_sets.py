@@ -71,7 +71,7 @@ def test_calls_are_checked():
     assert out[: count[0]].tolist() == [0, 1, 2, 3]
 
 
-def test_another_comparison_of_the_same_types_is_linked(empty_cache, unoptimised):
+def test_another_comparison_of_the_same_types_is_linked(empty_cache):
     keys = "i4", None, "i4", None, "i4", None, "i8"
     first = cupar.set_difference(*keys, lambda a, b: a % 3 < b % 3, cc=CC)
     other = cupar.set_difference(*keys, lambda a, b: a % 5 < b % 5, cc=CC)

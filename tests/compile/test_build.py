@@ -18,6 +18,7 @@ def sums(a, b):
     return a + b
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "f8", "c8", "c16"])
 def test_operator_is_inlined(dtype, tmp_path):
     reduction = cupar.reduce_into(dtype, dtype, sums, np.zeros(1, dtype), cc=CC)
@@ -25,12 +26,14 @@ def test_operator_is_inlined(dtype, tmp_path):
     assert spills_or_calls(reduction, tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 def test_operator_is_inlined_into_scans(tmp_path):
     scan = cupar.exclusive_scan("c8", "c8", sums, np.zeros(1, "c8"), cc=CC)
     assert "cupar_scan_staged" in kernels(scan, tmp_path)
     assert "CALL" not in " ".join(spills_or_calls(scan, tmp_path))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("source", "accumulator", "target"), [("f4", "c16", "c8"), ("f2", "f4", "i1")])
 def test_conversions_of_float_to_integer_are_refused_and_others_inlined(
     source, accumulator, target, tmp_path
@@ -43,6 +46,7 @@ def test_conversions_of_float_to_integer_are_refused_and_others_inlined(
         assert spills_or_calls(build(), tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
     """CCCL would write 4 bytes of float32 through a pointer to 2 bytes of float16."""
     same = cupar.reduce_into("f4", "f4", sums, np.zeros(1, "f4"), cc=CC)
@@ -54,6 +58,7 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
     assert half_stores(other)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("cc", ["8.0", (10, 0), "sm_120"])
 def test_builds_for_any_gpu(cc, tmp_path):
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
@@ -72,6 +77,7 @@ def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
     assert cupar.reduce_into(np.int32, np.int32, np.add, 0, cc=CC).build.key == reduction.build.key
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "accumulator", "target"),

@@ -59,6 +59,7 @@ def finished(source, kind, cc=CC):
 # --- Functions that are declared -----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("optimised")
 def test_it_is_linked_inlined_and_keyed_by_content(empty_cache, tmp_path, monkeypatch):
     first = transform(calling(declared(cuda.LTOIR(compiled()))))
     assert first.build.origin == "built"
@@ -410,6 +411,7 @@ C_TYPES = {
 HEADERS = {"f2": "#include <cuda_fp16.h>\n", "c8": "#include <cuda/std/complex>\n"}
 
 
+@pytest.mark.usefixtures("optimised")
 def test_values_of_all_types_go_in_registers(tmp_path):
     """Each through a function of its own, in one operator."""
     every = cupar.gpu_struct({f"x{i}": dtype for i, dtype in enumerate(C_TYPES)})
@@ -422,6 +424,7 @@ def test_values_of_all_types_go_in_registers(tmp_path):
     assert spills_or_calls(cupar.unary_transform(every, every, names["op"], cc=CC), tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 def test_structs_go_in_registers_beside_others(tmp_path):
     """Of other sizes: a byte, two and sixteen."""
     pair = cupar.gpu_struct(
@@ -478,6 +481,7 @@ def test_it_is_compiled_once_and_found_without_a_compiler(empty_cache, monkeypat
     assert cupar.unary_transform("f4", "f4", function, cc=CC).build.origin == "linked"
 
 
+@pytest.mark.usefixtures("optimised")
 def test_equal_names_in_two_sources(empty_cache, tmp_path):
     source = "__device__ int helper() { return {n}; }\n__device__ float f(float x) { return x * helper(); }"
     one, two = (cupar.cpp(source.replace("{n}", n), "float32(float32)", name="f") for n in "12")
@@ -508,6 +512,7 @@ def test_templates_and_options(empty_cache):
     built(cupar.cpp(concepts, "float32(float32)", options=["-std=c++20"], name="f"), "f4", "f4")
 
 
+@pytest.mark.usefixtures("optimised")
 def test_arrays_go_by_pointer(empty_cache, tmp_path):
     fill = cupar.cpp(
         "__device__ void fill(float* items, const long* n) { for (int i : {0, 1, 2, 3}) items[i] = i * *n; }",
@@ -735,6 +740,7 @@ def test_a_recorded_list_has_the_code(empty_cache, tmp_path, specified):
     assert done.stdout.strip() == key.digest(key.build_parts(spec))
 
 
+@pytest.mark.usefixtures("optimised")
 def test_link_goes_with_a_specialisation(empty_cache, monkeypatch):
     asked = []
 

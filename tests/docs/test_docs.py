@@ -350,7 +350,7 @@ if __name__ == "__main__":
     sys.path.append(str(ROOT / "tests"))
     from support import compilers
 
-    compilers.as_in_the_run(is_run=False)
+    compilers.as_in_the_run()
     for argument in sys.argv[1:]:
         if argument.endswith(".ipynb"):
             run_notebook(Path(argument))

@@ -35,7 +35,7 @@ def build(op, **options):
 
 
 @pytest.fixture
-def machine_code(tmp_path, monkeypatch):
+def machine_code(optimised, tmp_path, monkeypatch):
     """Return what an empty cache builds."""
     numbers = iter(range(100))
 
@@ -64,6 +64,7 @@ def slow_compiler(monkeypatch):
     return begun, changed
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_what_is_set_and_reset_while_it_compiles_is_not_seen(empty_cache, slow_compiler, machine_code):
     global SCALE
@@ -80,6 +81,7 @@ def test_what_is_set_and_reset_while_it_compiles_is_not_seen(empty_cache, slow_c
     assert build(scaled).cubin() == found
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_each_of_three_in_a_loop_has_the_value_of_when_it_was_asked_for(empty_cache, machine_code):
     global SCALE
@@ -94,6 +96,7 @@ def test_each_of_three_in_a_loop_has_the_value_of_when_it_was_asked_for(empty_ca
     assert codes == expected
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_another_thread_changes_it_during_a_build_in_the_foreground(empty_cache, slow_compiler, machine_code):
     global SCALE
@@ -141,6 +144,7 @@ def test_what_is_remembered_in_memory_is_what_was_asked(empty_cache, monkeypatch
     assert build(scaled).build.key == two
 
 
+@pytest.mark.usefixtures("optimised")
 def test_an_iterator_keeps_its_meaning(empty_cache):
     global SCALE
     SCALE = 2
@@ -208,6 +212,7 @@ def set_everything(changed):
     config.helper = helper
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_all_kinds_of_values_are_frozen(empty_cache, slow_compiler, machine_code):
     begun, changed = slow_compiler
@@ -280,6 +285,7 @@ def test_numbas_lock_is_held(empty_cache, monkeypatch):
 # --- Helpers through modules -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_helpers_without_a_decorator_are_read_through_modules(empty_cache, machine_code):
     tools = types.ModuleType("tools")
@@ -314,6 +320,7 @@ for how in sys.argv[1:]:
 """
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_an_enum_defined_again_is_another(tmp_path):
     def run(*how):

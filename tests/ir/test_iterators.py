@@ -274,6 +274,7 @@ def test_keys_do_not_tell_the_same_iterator_twice_from_two_equal_ones(transform_
     assert build_key(specs[0]) == build_key(specs[1])
 
 
+@pytest.mark.usefixtures("optimised")
 def test_all_of_them_in_one_build(empty_cache, monkeypatch, nothing_is_compiled):
     functions = []
     compile_operator = python_to_ltoir.compile_operator
@@ -326,6 +327,7 @@ STRUCTURES = {
 }
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("factory", "structure"),
@@ -343,6 +345,7 @@ def test_they_are_inlined_and_shared(factory, structure, tmp_path, nothing_is_co
     assert (found.build.origin, found.build.key) == ("disk", first.build.key)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_another_operator_in_an_iterator_is_linked(monkeypatch):
     make = lambda op: cupar.unary_transform(TransformIterator("f4", op), "f4", same, cc=CC)
     make(double)  # the build of the test above

@@ -24,6 +24,7 @@ def reduction(op):
     return cupar.reduce_into("f4", "f4", op, 0.0, cc=CC)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_it_is_linked_inlined_and_keyed_by_content(empty_cache, tmp_path):
     first = reduction(add())
     assert first.build.origin == "built"
@@ -47,6 +48,7 @@ def test_names_that_cub_knows(name):
     assert reduction(add(name)).build.cubin_size > 1000
 
 
+@pytest.mark.usefixtures("optimised")
 def test_further_code(tmp_path):
     calls = 'extern "C" __device__ float scale(float);\n' + ADD.format(name="scaled", factor="scale(2)")
     scale = 'extern "C" __device__ float scale(float x) { return x * 3; }'

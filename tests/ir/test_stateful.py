@@ -223,6 +223,7 @@ def is_compiled(name, where):
     return (where == "global") == ([*OPERATORS].index(name) % 2 == 0)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("name", "where"), WHERE)
 def test_what_operators_do_with_arrays(name, where):
     from numba import cuda
@@ -341,6 +342,7 @@ def test_too_many_variables_are_refused():
         cubin(defined(source, table=DeviceArray()))
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_transform_is_inlined(tmp_path):
     table, grid, mask = DeviceArray(), DeviceArray("f4", (4, 4)), DeviceArray("?")
     op = lambda a: table[a] * grid[a, 1] if mask[a] else grid[1, 2]
@@ -706,6 +708,7 @@ def test_the_layout_of_a_raw_state_is_part_of_a_build(other, specified):
     assert (_key.template_parts(one) != _key.template_parts(two)) == (other.ltoir == b"code")
 
 
+@pytest.mark.usefixtures("optimised")
 def test_raw_states_build(empty_cache, tmp_path):
     code = nvrtc.compile_cpp(TABLE, CC)
     states = struct.pack("<Qq", 1 << 20, 3), struct.pack("<Qq", 1 << 30, -1)

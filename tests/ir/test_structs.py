@@ -440,6 +440,7 @@ def by_unpacking(x):
     return (b, i1, u1, i2, u2, i4, u4, i8, u8, f2, f4 * 2, f8, c8, c16)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("op", [by_attribute, by_index, by_unpacking], ids=lambda op: op.__name__)
 def test_fields_of_every_dtype_in_one_struct(op, tmp_path):
@@ -460,6 +461,7 @@ def added(a, b):
     return Peak(a.height + b.height, place=a.place + b.place)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("op", [highest, added])
 def test_reductions_and_scans_of_structs(op, tmp_path):
@@ -557,6 +559,7 @@ def test_fields_with_the_names_of_methods_of_tuples(op, inputs, output):
 HIDDEN, SHOWN = Hidden(1, (2, 3), 4, 5), Shown(1, (2, 3), 4, 5)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_fields_that_begin_with_an_underscore_in_operators(tmp_path):
     def hidden(v, other=HIDDEN):
         inner = v[1]

@@ -63,6 +63,7 @@ def code(kind):
     return cuda.CUSource(mul())
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("kind", ["LTOIR", "CUSource"])
 def test_it_is_inlined_however_it_is_given(kind, empty_cache, tmp_path):
     by_link = compiled(declared(), link=code(kind))
@@ -78,6 +79,7 @@ def test_it_is_inlined_however_it_is_given(kind, empty_cache, tmp_path):
     assert by_link.build.key != by_itself.build.key
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_device_function_calls_it(empty_cache, tmp_path):
     function = declared(cuda.CUSource(mul()))
 

@@ -409,6 +409,7 @@ def reductions(**more):
     ]
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     places = pool(1)
@@ -430,6 +431,7 @@ def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch
     assert [each.cubin() for each in one_by_one] == [each.cubin() for each in at_once]
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     there = []

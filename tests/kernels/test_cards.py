@@ -43,6 +43,7 @@ def select(cc):
     return cupar.select("i4", "i4", "i8", is_odd, cc=cc)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
     ("cc", "make"), [(80, unique), (86, search), (89, argmax), (100, scan_of_pairs), (120, select)]
 )

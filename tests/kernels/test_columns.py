@@ -126,6 +126,7 @@ def composed(a, b):
     return a
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "cc"), [("i1", 75), ("f4", 90), ("f8", 120), (PAIR, 90)])
 def test_no_kernel_spills(dtype, cc):

@@ -42,6 +42,7 @@ class Pair:
 PAIRS = cupar.ZipIterator(Pair("f4"), Pair("f4", 4100))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("items", "cond", "loads"), [("f4", is_one, 2), ("u1", is_one, 4), (PAIRS, differ, 4)]

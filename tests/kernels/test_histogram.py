@@ -210,6 +210,7 @@ def test_floats_are_handed_over_as_their_bits():
 # --- Code ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("cc", [75, 90])
 def test_kernels(cc, tmp_path, empty_cache):
@@ -220,6 +221,7 @@ def test_kernels(cc, tmp_path, empty_cache):
         assert spills_or_calls(of_ints, tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_an_iterator_of_another_function_is_linked(empty_cache, tmp_path):
     def ask(function):

@@ -71,6 +71,7 @@ def test_a_tile_is_cubs_or_as_large_as_shared_memory_allows(keys, items, cc, til
     compiled(lambda: merge(keys, items, op, cc), cc, lambda _: truths)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(("keys", "items"), [("i4", None), ("i4", "f4"), ("i8", None), ("f8", "i8")])
 def test_kernels_neither_spill_nor_call(keys, items, tmp_path):
@@ -79,6 +80,7 @@ def test_kernels_neither_spill_nor_call(keys, items, tmp_path):
     assert spills_or_calls(built, tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_arrays_of_words_are_copied_to_shared_memory_in_bulk(tmp_path):
     """As CUB does it from compute capability 9.0 on; iterators cannot be."""

@@ -71,6 +71,7 @@ def test_few_long_rows_are_shared(length, rows):
         assert begin + size <= end < begin + size + 256
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_kernels_do_not_spill(tmp_path):
     of_segments = cupar.segmented_nth_element("f4", "f4", "f4", "i4", "i8", "i8", nans="propagate", cc=CC)

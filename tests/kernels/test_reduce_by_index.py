@@ -103,6 +103,7 @@ def test_which_are_atomic(dtype, op, determinism, is_atomic):
     assert TABLES in found and (ATOMIC in found) == is_atomic
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "op", "is_atomic"), [("f4", OpKind.MAXIMUM, False), ("f4", OpKind.PLUS, True)]

@@ -173,6 +173,7 @@ BUILDS = {
 }
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDS)
 def test_kernels_do_not_spill(name, tmp_path):
@@ -193,6 +194,7 @@ def test_operators_are_linked_to_one_template(empty_cache):
     assert build(lambda a, b: a * 3 + b, same, cc=CC).build.origin == "disk"
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "cc"), [*zip(BUILDS, [75, 80, 100, 120], strict=True)])
 def test_templates_build(name, cc):
@@ -201,8 +203,9 @@ def test_templates_build(name, cc):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("values", ["f2", "i8", "c16", struct("i4", 5)])
-def test_states_are_read_as_a_whole(values, tmp_path):
+def test_states_are_read_as_a_whole(values, only, tmp_path):
     """What a state says is of one time: so no load of one is taken apart."""
+    only("cupar_scan_by_key")
     last = lambda a, b: b  # which structs have, too
     scan = cupar.inclusive_scan_by_key("i4", values, values, last, cc=CC)
     loads = re.findall(r"\bLDG?\.E\.(\w+\.)?STRONG\.GPU", run("nvdisasm", scan, tmp_path, "-c"))

@@ -102,6 +102,7 @@ def test_the_properties_are_those_of_the_code():
     assert b"cupar_scan_tiles" in scan.cubin()
 
 
+@pytest.mark.usefixtures("optimised")
 def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
     f4 = np.dtype("f4")
     items, written, op = gradient_scan(f4, f4, f4, f4, f4, AxisLayout(1, 16, 1), False)

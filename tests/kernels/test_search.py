@@ -128,6 +128,7 @@ def test_policies_are_what_kernels_can_do():
 # --- Builds ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
     ("items", "options", "wanted"),
     [
@@ -196,12 +197,14 @@ def test_what_is_no_bool_says_nothing_of_values(given):
         cupar.upper_bound("f4", "f4", "u8", values_sorted=given, cc=CC)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_indices_are_written_sixteen_bytes_at_a_time(tmp_path):
     found = instructions(cupar.lower_bound("f4", "f4", "u8", cc=CC), tmp_path)
     assert any(re.match(r"STG\.E\.128", name) for name in found)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_values_and_places_may_be_iterators(tmp_path):
     values = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda i: np.float32(i * 2))
     places = cupar.ReverseIterator(np.dtype("i8"))
@@ -210,6 +213,7 @@ def test_values_and_places_may_be_iterators(tmp_path):
         assert spills_or_calls(search, tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 def test_trees_are_read_by_loads_that_see_what_the_kernel_before_wrote():
     build = cupar.lower_bound("f4", "f4", "i8", cc=90).build
     (code,) = (

@@ -26,6 +26,7 @@ def test_groups_are_summed_up(segments):
         assert begins >= 8 * segments and begins % 256 == 0
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["u1", "c16"])
 def test_kernels_neither_spill_nor_call(dtype, tmp_path):

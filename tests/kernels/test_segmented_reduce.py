@@ -133,6 +133,7 @@ def test_one_offset_without_the_other():
         cupar.segmented_reduce("f4", "f4", None, "i8", cupar.OpKind.PLUS, 0, cc=90)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("cc", "d_in", "offset", "accumulator"),

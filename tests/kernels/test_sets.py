@@ -75,6 +75,7 @@ def test_items_that_no_tile_holds_are_refused():
         built("set_difference", struct("f8", 65))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_kernels_neither_spill_nor_call(operation, tmp_path):
@@ -83,6 +84,7 @@ def test_kernels_neither_spill_nor_call(operation, tmp_path):
     assert spills_or_calls(found, tmp_path) == []
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_arrays_are_copied_in_bulk_and_iterators_read_by_threads(tmp_path):
     counting = cupar.CountingIterator(np.int32(0))

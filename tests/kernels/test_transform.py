@@ -52,6 +52,7 @@ def test_what_is_not_in_the_cache_is_loaded_one_vector_at_a_time():
     assert plan(2**22 + 1).numbers[1] == 1024
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "d_in, d_out, facts",

@@ -43,6 +43,7 @@ BUILDS = {
 }
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", BUILDS)
 def test_items_of_several_arrays_are_loaded_together(name):
     """Where they have indices, four vectors of a thread at once: nothing waits for one of them in between."""
@@ -60,6 +61,7 @@ def test_items_of_several_arrays_are_loaded_together(name):
         assert found.registers <= 64 and found.local == 0  # or few blocks fit at once
 
 
+@pytest.mark.usefixtures("optimised")
 def test_items_that_are_anywhere_are_not():
     there = cupar.PermutationIterator(F4, np.dtype("i4"))
     sass = cupar.reduce_into(there, F4, larger_of_two, None, cc=90).build.sass()

@@ -67,11 +67,13 @@ def recurrence():
         (lambda: cupar.inclusive_column_scan(Pair, Pair, first_added, cc=90), "cupar_column_scan_split"),
     ],
 )
-def test_states_of_staged_tiles_and_columns(make, kernel):
+def test_states_of_staged_tiles_and_columns(make, kernel, only):
+    only(kernel)
     assert shared_loads(make().build, kernel) == {"LDG.E.128.STRONG.GPU"}
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
-def test_states_of_runs(dtype):
+def test_states_of_runs(dtype, only):
+    only("cupar_reduce_by_key")
     reduction = cupar.reduce_by_key("i4", dtype, "i4", dtype, "i8", add, lambda a, b: a == b, cc=90)
     assert shared_loads(reduction.build, "cupar_reduce_by_key") == {"LDG.E.128.STRONG.GPU"}

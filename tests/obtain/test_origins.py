@@ -44,6 +44,7 @@ def child(code, **environment):
     return done.stdout
 
 
+@pytest.mark.usefixtures("optimised")
 def test_built_then_linked_then_memory_then_disk(empty_cache, monkeypatch):
     cupar.cache.reset_stats()
     first = reduction(lambda a, b: a + b)
@@ -140,6 +141,7 @@ def test_without_disk_the_template_still_serves_the_process(empty_cache, monkeyp
     assert not empty_cache.exists()
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_damaged_entry_is_built_again(empty_cache, monkeypatch):
     first = reduction(lambda a, b: a + b)
     file = next(empty_cache.rglob(f"{first.build.key}.cupar"))
@@ -166,6 +168,7 @@ def test_a_cache_that_cannot_be_made_costs_one_warning(tmp_path, monkeypatch):
     cupar.cache.clear(disk=False)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_a_changed_global_closure_or_default_is_noticed(empty_cache):
     offset = 1
@@ -222,6 +225,7 @@ def spoil(key):
     _cache.disk().store(key, _cache.Entry({"cubin_size": 4}, b"junk"))
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
     spoil(first.build.key)
@@ -304,6 +308,7 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
     assert len(gpu.loaded) == 1
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["template", "result"])
 def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind):

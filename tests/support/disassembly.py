@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import compilers
 
 from cupar._kernels.elf import Elf
 
@@ -48,12 +49,14 @@ def kernels(algorithm, tmp_path):
 
 
 def instructions(algorithm, tmp_path):
+    assert compilers.is_optimised(), "it is not the code that users have: take the fixture `optimised`"
     sass = run("nvdisasm", algorithm, tmp_path, "-c")
     return re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", sass, re.MULTILINE)
 
 
 def spills_or_calls(algorithm, tmp_path):
     """Return the names of instructions that spill or call, which is quicker than to disassemble all."""
+    assert compilers.is_optimised(), "it is not the code that users have: take the fixture `optimised`"
     code = b"".join(_code(algorithm.cubin()).values())
     opcodes = [int.from_bytes(code[at : at + 2], "little") & 0x1FF for at in range(0, len(code), 16)]
     assert len(opcodes) > 100 and 0x14D in opcodes, "it does not end"  # EXIT

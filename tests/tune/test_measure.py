@@ -61,11 +61,11 @@ def spec_of(words, has_offsets=False):
     return requests.named(words[0], words[1:], None, has_offsets, 90)
 
 
-@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 @pytest.mark.parametrize("has_offsets", [False, True])
-def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
+def test_each_algorithm_has_problems_that_it_takes(only, gpu, words, has_offsets):
     """What is bound is what its `run` takes: names, types and sizes are checked there."""
+    only()
     if has_offsets and "segmented" not in words[0]:
         pytest.skip("it has no segments")
     spec = spec_of(words, has_offsets)
@@ -90,10 +90,10 @@ def combine(a, b):
     return a[0] * b[0], b[0] * a[1] + b[1]
 
 
-@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", ["recurrence", "backwards", "argmax"])
-def test_iterators_over_arrays_are_made(gpu, name):
+def test_iterators_over_arrays_are_made(only, gpu, name):
     """Of scans of tuples, whichever way they go, and of reductions with indices."""
+    only()
     f4, pair = np.dtype("f4"), cupar.ZipIterator("f4", "f4")
     indexed = cupar.ZipIterator("f4", cupar.CountingIterator(np.int64(0)))
     backwards = cupar.ReverseIterator(pair)

@@ -14,7 +14,7 @@ from support import compilers, templates  # noqa: E402
 import cupar  # noqa: E402
 from cupar import cuda  # noqa: E402
 
-compilers.as_in_the_run(many=False, is_run=False)
+compilers.as_in_the_run(many=False)
 templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 FACTOR = float(sys.argv[2])

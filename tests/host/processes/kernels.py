@@ -16,7 +16,7 @@ from support import compilers, templates  # noqa: E402
 
 import cupar  # noqa: E402
 
-compilers.as_in_the_run(many=False, is_run=False)
+compilers.as_in_the_run(many=False)
 templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 Pair = namedtuple("Pair", "x y")

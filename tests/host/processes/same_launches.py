@@ -15,7 +15,7 @@ from support import compilers, templates  # noqa: E402
 
 import cupar  # noqa: E402
 
-compilers.as_in_the_run(is_run=False)
+compilers.as_in_the_run()
 templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]

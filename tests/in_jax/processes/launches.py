@@ -12,7 +12,7 @@ from support.xla import STREAM, Frames
 
 import cupar
 
-compilers.as_in_the_run(many=False, is_run=False)
+compilers.as_in_the_run(many=False)
 templates.empty_others(pytest.MonkeyPatch(), ())  # whose names and parameters the driver knows
 
 N = 100_000
