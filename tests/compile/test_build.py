@@ -58,9 +58,9 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
     assert half_stores(other)
 
 
-@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("cc", ["8.0", (10, 0), "sm_120"])
-def test_builds_for_any_gpu(cc, tmp_path):
+def test_builds_for_any_gpu(cc, only, tmp_path):
+    only()
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
     assert reduction.build.cc == parse_cc(cc)
     listing = run("cuobjdump", reduction, tmp_path, "-elf")
