@@ -431,7 +431,7 @@ def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) ->
     known = _operators.find(key)
     if known is not None and known[0](op):
         return known[1]
-    with walk.FingerprintScope():
+    with walk.fingerprint_scope():
         found = _resolved(op, value_type, dtype, is_output)
         if found[0].state is None:
             holds = walk.fingerprint(op).guard.checker() if type(op) is FunctionType else _always
@@ -450,7 +450,7 @@ def _always(op: Any) -> bool:
 
 
 def _resolved(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:
-    with walk.FingerprintScope():
+    with walk.fingerprint_scope():
         value = _value_type(value_type, op, None if is_output else "return")
         if is_output:
             taken = dtype if value is None else value

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from io import BytesIO
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import numpy as np
 from cachetools import LRUCache
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Capture",
     "Fingerprint",
-    "FingerprintScope",
+    "fingerprint_scope",
     "Unfingerprintable",
     "encode",
     "fingerprint",
@@ -369,31 +372,40 @@ def _described(operator: object) -> str:
 # Fingerprints of operators
 
 
+class _Scope(BytesIO):
+    """A context that ends in C: Ctrl-C at the beginning of an `__exit__` in Python would leave it open.
+
+    Attributes
+    ----------
+    found : dict
+        Fingerprints that its thread made in it, by operators' ids, with these.
+    """
+
+    found: dict[int, tuple[object, Fingerprint]]
+
+
 class _InScope(threading.local):
-    """Fingerprints that this thread made inside `FingerprintScope`, with their operators."""
+    """The outermost scope of this thread, as long as there is one."""
 
-    found: dict[int, tuple[object, Fingerprint]] | None = None
-
-
-_scope = _InScope()
+    scope: Callable[[], _Scope | None] = staticmethod(lambda: None)
 
 
-class FingerprintScope:
-    """A context in which this thread fingerprints each operator at most once.
+_this_thread = _InScope()
+
+
+def fingerprint_scope() -> AbstractContextManager[object]:
+    """Return a context in which this thread fingerprints each operator at most once.
 
     A factory inspects an operator several times: its result, its kind, its compiled code. All of these must
     see the same operator, even if another thread assigns to something it reads meanwhile.
     """
-
-    __slots__ = ("_outer",)
-
-    def __enter__(self) -> None:
-        self._outer = _scope.found
-        if self._outer is None:
-            _scope.found = {}
-
-    def __exit__(self, *error: object) -> None:
-        _scope.found = self._outer
+    outer = _this_thread.scope()
+    if outer is not None and not outer.closed:
+        return nullcontext()
+    scope = _Scope()
+    scope.found = {}
+    _this_thread.scope = ref(scope)
+    return scope
 
 
 def fingerprint(operator: object) -> Fingerprint:
@@ -412,12 +424,12 @@ def fingerprint(operator: object) -> Fingerprint:
     Unfingerprintable
         If the operator depends on something that has no exact encoding.
     """
-    made = _scope.found
-    if made is None:
+    scope = _this_thread.scope()
+    if scope is None or scope.closed:
         return _fingerprint(operator)
-    answer = made.get(id(operator))
+    answer = scope.found.get(id(operator))
     if answer is None:
-        answer = made[id(operator)] = operator, _fingerprint(operator)
+        answer = scope.found[id(operator)] = operator, _fingerprint(operator)
     return answer[1]
 
 

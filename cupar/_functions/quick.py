@@ -60,7 +60,7 @@ def _learned(x: Any, op: Any, made: Callable[[], Any]) -> _Learned | None:
         return None
     unchanged: Any = None
     library = libraries.of("x", x)
-    with walk.FingerprintScope():  # the fingerprint below is the one that the call has made
+    with walk.fingerprint_scope():  # the fingerprint below is the one that the call has made
         if type(op) is FunctionType:
             try:
                 unchanged = walk.fingerprint(op).guard.checker()

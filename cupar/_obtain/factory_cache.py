@@ -183,7 +183,7 @@ tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those
 def _make(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
     """Call a factory; errors show the user's frames alone."""
     try:
-        with walk.FingerprintScope():
+        with walk.fingerprint_scope():
             return factory(*args, **named)
     except RecursionError as error:
         raise nested(factory.__name__) from cause(error)
@@ -272,8 +272,8 @@ def _make_and_memoise(
     named: dict[str, Any],
 ) -> Launchable:
     """Call a factory, and put its result into the table if that may be shared."""
-    # The guards must be of exactly what the factory resolves: `FingerprintScope` has each function read once.
-    with walk.FingerprintScope():
+    # The guards must be of exactly what the factory resolves: in the scope, each function is read once.
+    with walk.fingerprint_scope():
         checks = _checks_of(args, named)
         algorithm = _make(factory, args, named)
     if checks is not None:

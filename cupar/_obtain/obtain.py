@@ -143,7 +143,7 @@ def specification(factory: Callable[..., Launchable], *args: Any, **named: Any) 
     unremembered: Any = getattr(factory, "__wrapped__", factory)
     _this_thread.specifies = True
     try:
-        with walk.FingerprintScope():
+        with walk.fingerprint_scope():
             unremembered(*args, **named)
     except _SpecifiedError as end:
         found: Specialisation = end.args[0]

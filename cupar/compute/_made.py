@@ -87,13 +87,13 @@ class Made:
             if compute_capability is not None:
                 ccs = capabilities(compute_capability)
                 one = len(ccs) == 1  # and several at the same time
-                with walk.FingerprintScope():
+                with walk.fingerprint_scope():
                     builds = {cc: cls._factory(*question, cc=cc or "cpu", wait=one, **options) for cc in ccs}
                     checks = _checks(ops)
                 for each in builds.values():
                     each.ready()
                 return cls(builds, options, {cc: _Known(ops, checks, each) for cc, each in builds.items()})
-            with walk.FingerprintScope():
+            with walk.fingerprint_scope():
                 algorithm = cls._factory(*question, **options)
                 known = {algorithm._spec.cc: _Known(ops, _checks(ops), algorithm)}
         except (TypeError, ValueError) as error:
@@ -142,7 +142,7 @@ class Made:
                     break
             else:
                 return known.algorithm
-        with walk.FingerprintScope():
+        with walk.fingerprint_scope():
             algorithm = self._other(cc, question, ops)
             self._known = {**self._known, cc: _Known(ops, _checks(ops), algorithm)}
         return algorithm
