@@ -262,9 +262,9 @@ class _Line:
     def leave(self) -> None:
         """Leave the process group: its connections end when PyTorch's user has it destroyed."""
         if self.group is not None:
+            _unfinished.append(self.unfinished)
             finalize(self.group, _finish, self.unfinished).atexit = False
             self.group = None
-            _unfinished[:] = [*filter(None, _unfinished), self.unfinished]
 
     def look(self) -> None:
         """Raise `GroupError` if a rank has failed."""
@@ -333,6 +333,7 @@ def _finish(works: list[Any]) -> None:
         while not each.is_completed():
             time.sleep(_POLL)
     works.clear()
+    _unfinished[:] = [each for each in _unfinished if each is not works]
 
 
 @atexit.register

@@ -394,7 +394,7 @@ class SegmentedReducePolicy(NamedTuple):
 # Of rows, and of segments by offsets.
 SEGMENTED_REDUCE = PolicyTable(
     MeasuredPolicies(
-        *(_H200, "2026-11-25", "float32, benchmarks/segments.py"),
+        *(_H200, "2026-11-26", "float32, benchmarks/segments.py, with these alone"),
         {
             (EVERY, "rows"): SegmentedReducePolicy(256, 2048, 4096, 2048),
             (EVERY, "offsets"): SegmentedReducePolicy(256, 4096, 5120, 2048),
@@ -413,7 +413,7 @@ class NthElementPolicy(NamedTuple):
 
 NTH_ELEMENT = PolicyTable(
     MeasuredPolicies(
-        *(_H200, "2026-11-25", "float32, benchmarks/more.py; no other was measured"),
+        *(_H200, "2026-11-26", "float32, benchmarks/more.py, with this alone"),
         {(EVERY,): NthElementPolicy(256, 16384, 4)},
     )
 )
@@ -429,12 +429,16 @@ class TopKPolicy(NamedTuple):
 # By bytes of a key: at most 4, or more.
 TOP_K = PolicyTable(
     MeasuredPolicies(
-        *(_H200, _DATE, "float32, benchmarks/throughput.py"),
-        {(EVERY, 4): TopKPolicy(512, 16), (EVERY, 8): TopKPolicy(512, 8)},
+        *(_H200, "2026-11-24", "float32, benchmarks/runs.py, with this alone"),
+        {(EVERY, 4): TopKPolicy(512, 16)},
     ),
     MeasuredPolicies(
-        *(_H200, _DATE, "not measured: smaller blocks, as older cards have fewer threads"),
-        {(70, 4): TopKPolicy(256, 16), (70, 8): TopKPolicy(256, 8)},
+        *(_H200, "2026-11-24", "not measured; before 8.0 smaller blocks, as such cards have fewer threads"),
+        {
+            (EVERY, 8): TopKPolicy(512, 8),
+            (70, 4): TopKPolicy(256, 16),
+            (70, 8): TopKPolicy(256, 8),
+        },
     ),
 )
 

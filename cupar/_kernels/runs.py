@@ -26,7 +26,7 @@ _TILE_BYTES = {True: 18432, False: 12288}  # with bulk copies, or without
 _RESIDENT = {8: 4, 16: 3}  # blocks by the most bytes of an item: they need few registers, and get them
 _MOST_ITEMS = 15  # of a thread: an odd number
 _BUFFERS = 3  # for tiles
-_MOST_THREADS = 1536  # of a multiprocessor of any card
+_MOST_THREADS = 1536  # of a multiprocessor, that are tried
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> RunsPolicy:

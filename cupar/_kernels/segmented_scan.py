@@ -53,7 +53,7 @@ _UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
 _MOST_ROW = 1 << 31  # items of a row that is staged
-_MOST_WARPS = 48  # of a multiprocessor of any card
+_MOST_WARPS = 48  # of a multiprocessor, that are tried
 _MOST_WORDS = 256  # of a block's lanes: there is a mark in shared memory for each of four tiles' items
 
 _LEAST_BLOCK_ROW = 1024  # items of a row from which on a block has one
