@@ -105,6 +105,7 @@ def compilers(session_cache):
 
     with pytest.MonkeyPatch.context() as patch:
         compilers.once(session_cache.with_name("compiled"), patch)
+        compilers.optimise_for_gpu(patch)
         yield compilers
 
 

@@ -7,8 +7,17 @@
 - `processes`: the same in processes that tests start.
 """
 
-from .effort import is_optimised, optimise, unoptimised
+from .effort import is_optimised, optimise, optimise_for_gpu, unoptimised
 from .processes import AS_IN_THE_RUN, as_in_the_run, once
 from .shared import real
 
-__all__ = ["AS_IN_THE_RUN", "as_in_the_run", "is_optimised", "once", "optimise", "real", "unoptimised"]
+__all__ = [
+    "AS_IN_THE_RUN",
+    "as_in_the_run",
+    "is_optimised",
+    "once",
+    "optimise",
+    "optimise_for_gpu",
+    "real",
+    "unoptimised",
+]

@@ -2,15 +2,17 @@
 
 Most tests are not about machine code, so LLVM and nvJitLink make it without optimising: a build for the CPU
 takes a third of the time, and a link of kernels a half. Tests that read machine code, or run much of it, have
-what users have, in a cache of its own.
+what users have, in a cache of its own. So have all tests where there is a GPU to run it.
 """
 
 import functools
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FunctionType, SimpleNamespace
 
+import cupar
 from cupar._compile import numba_settings
+from cupar._device import driver
 
 OPTIMISED = "COMPILED_OPTIMISED"  # the variable that tells processes to compile as for users
 
@@ -18,6 +20,13 @@ OPTIMISED = "COMPILED_OPTIMISED"  # the variable that tells processes to compile
 def is_optimised():
     """Whether what is built now, in this process or in one that it starts, is what users have."""
     return OPTIMISED in os.environ
+
+
+def optimise_for_gpu(patch):
+    """Have compilers make what users have if there is a GPU."""
+    with suppress(cupar.NoDeviceError):
+        driver.current_device()
+        patch.setenv(OPTIMISED, "1")
 
 
 def optimise(patch):
