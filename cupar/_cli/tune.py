@@ -129,6 +129,7 @@ def tune(arguments: Arguments) -> Result:
             _complain_of(each)
         for name, why in left:
             complain(f"{name}: not tuned: {why}")
+        _complain_of_time(results)
         if not arguments.export:
             say(f"{counted(len(results), 'problem')} in {seconds:.0f} s")
 
@@ -317,6 +318,16 @@ def _row(each: Tuned, card: Card) -> str:
     )
     told, row = ", ".join(f'"{text}"' for text in measured), {key: outcome.winner}
     return f"# {tables.get(id(table), 'no table has it')}\nMeasuredPolicies({told}, {row}),"
+
+
+def _complain_of_time(results: list[Tuned]) -> None:
+    """Report how many problems no time was left for, and which."""
+    from .._tune.session import NO_TIME
+
+    names = [each.spec.algorithm for each in results if each.why == NO_TIME]
+    if names:
+        which = ", ".join(f"{name} ({names.count(name)})" for name in dict.fromkeys(names))
+        complain(f"{len(names)} of {counted(len(results), 'problem')}: {NO_TIME}; more --seconds do: {which}")
 
 
 def _complain_of(each: Tuned) -> None:

@@ -201,17 +201,20 @@ ALGORITHMS: Mapping[str, NamedAlgorithm] = {
         ),
     )
 }
-USUAL = ("int32", "float32", "int64", "float64")  # dtypes
+USUAL = ("float32", "int32", "int64", "float64")  # dtypes, in the order in which they are tuned
 _WITH_ITEMS = ("int32", "int64")  # those of keys with items of the same
 _BY_OFFSETS = ("segmented_reduce", "segmented_sort", "inclusive_segmented_scan")
 
 
 def usual(cc: int) -> list[Specialisation]:
-    """Return the specialisations of all algorithms for the usual dtypes: keys also with items of the same."""
+    """Return the specialisations of all algorithms for the usual dtypes: keys also with items of the same.
+
+    All those of the first dtype come first.
+    """
     asked = [
         (name, types, has_offsets)
-        for name, known in ALGORITHMS.items()
         for dtype in USUAL
+        for name, known in ALGORITHMS.items()
         for types in ([dtype], *[[dtype, dtype]] * (known.types == _KEYS and dtype in _WITH_ITEMS))
         for has_offsets in (False, *[True] * (name in _BY_OFFSETS))
     ]

@@ -17,6 +17,7 @@ from .measure import GPU, DeviceError
 from .tune import Trial, TuningResult, tune
 from .workloads import UnsuitableError
 
+NO_TIME = "no time was left for it"
 _LEAST_SECONDS = 3.8  # for one specialisation; `--all` has some 154 of them in ten minutes
 
 
@@ -49,6 +50,7 @@ def run(
     Parameters
     ----------
     specs : sequence of Specialisation
+        Those that matter most come first: where time is short, the last ones have none.
     seconds : float
         For all of them; each has its share of the rest.
     items, segment_size : int or None
@@ -65,10 +67,12 @@ def run(
     found: list[Tuned] = []
     with Scratch() as scratch:
         for number, spec in enumerate(specs):
-            share = (end - time.monotonic()) / (len(specs) - number)
-            if share < _LEAST_SECONDS and number:
-                found.append(Tuned(spec, None, "no time was left for it"))
+            rest = end - time.monotonic()
+            fitting = min(len(specs) - number, int(rest / _LEAST_SECONDS))
+            if fitting < 1 and number:
+                found.append(Tuned(spec, None, NO_TIME))
                 continue
+            share = rest / max(fitting, 1)
             begin(spec, share)
             bench = partial(GPU, spec, scratch.found, items, segment_size)
             try:

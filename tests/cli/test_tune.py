@@ -1,6 +1,7 @@
 """`cupar tune` on a fake GPU: arguments, winners, output, and errors."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -170,6 +171,31 @@ def test_all_algorithms_for_the_usual_dtypes(gpu, capfd, monkeypatch):
     assert len(given) == len(document["results"]) > 3 * len(names)
     assert given[0][1] == pytest.approx(600 / len(given), rel=0.05)  # in ten minutes
     assert min(seconds for _, seconds in given) >= session._LEAST_SECONDS
+
+
+def test_the_last_ones_are_left_where_time_is_short(gpu, capfd, monkeypatch):
+    given = []
+
+    def tune(spec, bench, builder, seconds, notify):
+        given.append((spec.algorithm, str(spec.arguments[0].value), seconds))
+        clock[0] += 4
+        raise session.UnsuitableError("not now")
+
+    clock = [0.0]
+    monkeypatch.setattr(session, "tune", tune)
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    shown = run(capfd, "tune", "--all", "--dry-run", "--export", "--seconds", "250")
+    document = json.loads(run(capfd, "tune", "--all", "--dry-run", "--json", "--seconds", "5").out)
+    first = given[:-1]
+    assert 55 < len(first) <= 62 and min(seconds for *_, seconds in first) >= session._LEAST_SECONDS
+    # All algorithms have their first dtype.
+    dtypes = [dtype for _, dtype, _ in first]
+    assert [*dict.fromkeys(dtypes)] == ["float32", "int32"] and dtypes == sorted(dtypes)
+    assert {name for name, dtype, _ in first if dtype == "float32"} == {name for name, *_ in given}
+    results = document["results"]
+    assert f"{len(results) - len(first)} of {len(results)} problems: no time was left for it" in shown.err
+    assert "three_way_partition (3)" in shown.err
+    assert [each["why"] for each in results[:2]] == ["not now", session.NO_TIME]
 
 
 # --- Mistakes --------------------------------------------------------------------------------------------
