@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/kernel.cuh"
+#include "common/offsets.cuh"
 
 namespace cupar {
 constexpr int most_lists = 12;  // as plans have
@@ -52,7 +53,7 @@ __device__ __forceinline__ void write_lists(const Starts& starts, const Ends& en
     given.begin[i] = given.length[i] = 0;
     if (segment < num_segments) {
       given.begin[i]  = static_cast<i64>(starts[segment]);
-      given.length[i] = static_cast<i64>(ends[segment]) - given.begin[i];
+      given.length[i] = length_of(given.begin[i], static_cast<i64>(ends[segment]));
     }
   }
   take(given);

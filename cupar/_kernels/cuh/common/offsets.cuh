@@ -4,6 +4,12 @@
 #include "common/types.cuh"
 
 namespace cupar {
+// The items of a segment: none if it ends before it begins. The two are compared first, as no 64 bits have
+// the difference of offsets that are far enough apart.
+constexpr __device__ __forceinline__ i64 length_of(i64 begin, i64 end) {
+  return end > begin ? end - begin : 0;
+}
+
 // Of segments that are all of one length.
 struct row_starts {
   i64 length;

@@ -147,11 +147,12 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
       for (i64 at = (i64{blockIdx.x} * team_threads + threadIdx.x) / size; at < count;
            at += i64{gridDim.x} * (team_threads / size)) {
         const i64 segment = from.segment(list, at), begin = static_cast<i64>(starts[segment]);
-        const int length = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
-        const i64 rank   = static_cast<i64>(ranks[segment]);
-        if (rank < 0 || rank >= length) {
+        const i64 all  = length_of(begin, static_cast<i64>(ends[segment]));
+        const i64 rank = static_cast<i64>(ranks[segment]);
+        if (rank < 0 || rank >= all) {
           continue;
         }
+        const int length = static_cast<int>(all);
         ranked own[items];
         base::template load_items<size, items, together>(own, in + begin, length, thread);
         // Out-of-range items come last, as NaNs do, which are behind no rank.
@@ -381,7 +382,8 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
       const i64 count = from.count(list_of_rows, num_segments);
       for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const i64 segment = from.segment(list_of_rows, at), begin = static_cast<i64>(starts[segment]);
-        const i64 length = static_cast<i64>(ends[segment]) - begin, rank = static_cast<i64>(ranks[segment]);
+        const i64 length = length_of(begin, static_cast<i64>(ends[segment])),
+                  rank   = static_cast<i64>(ranks[segment]);
         if (rank < 0 || rank >= length) {
           continue;
         }
@@ -512,8 +514,9 @@ struct nth_element_kernels : top_teams<sort_words<typename Traits::d_in_v, i64, 
       for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const i64 segment = from.segment(list_of_long, at);
         const i64 begin   = static_cast<i64>(starts[segment]);
-        const i64 length = static_cast<i64>(ends[segment]) - begin, rank = static_cast<i64>(ranks[segment]);
-        const auto tiles = static_cast<u32>((length + tile - 1) / tile);
+        const i64 length  = length_of(begin, static_cast<i64>(ends[segment])),
+                  rank    = static_cast<i64>(ranks[segment]);
+        const auto tiles  = static_cast<u32>((length + tile - 1) / tile);
         if (threadIdx.x == 0) {
           shared_first = atomicAdd(to.counts, tiles);
           // Not if segments overlap.

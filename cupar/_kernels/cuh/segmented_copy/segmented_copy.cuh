@@ -14,6 +14,7 @@
 #pragma once
 
 #include "common/kernel.cuh"
+#include "common/offsets.cuh"
 #include "common/vectors.cuh"
 #include "common/warp.cuh"
 
@@ -59,9 +60,9 @@ struct segmented_copy_kernels {
       const i64 segment = i64{blockIdx.x} * group + threadIdx.x;
       i64 length        = 0;
       if (segment < num_segments) {
-        length = static_cast<i64>(ends[segment]) - static_cast<i64>(starts[segment]);
+        length = length_of(static_cast<i64>(starts[segment]), static_cast<i64>(ends[segment]));
       }
-      const i64 end = sum_up_to_thread(length > 0 ? length : 0);
+      const i64 end = sum_up_to_thread(length);
       if (segment < num_segments) {
         own_ends[segment] = end;
       }

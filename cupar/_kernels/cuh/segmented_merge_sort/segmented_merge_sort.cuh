@@ -113,7 +113,7 @@ struct segmented_merge_sort_kernels {
       for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const i64 segment = from.segment(team_sizes, at);
         const i64 begin   = static_cast<i64>(starts[segment]);
-        const i64 length  = static_cast<i64>(ends[segment]) - begin;
+        const i64 length  = length_of(begin, static_cast<i64>(ends[segment]));
         const auto tiles  = static_cast<u32>((length + merge_tile - 1) / merge_tile);
         if (threadIdx.x == 0) {
           const u32 first        = atomicAdd(&to.counts[0], tiles);
@@ -171,7 +171,7 @@ struct segmented_merge_sort_kernels {
           } else if (at < count) {
             const i64 segment = from.segment(list, at);
             begin             = static_cast<i64>(starts[segment]);
-            length            = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
+            length            = static_cast<int>(length_of(begin, static_cast<i64>(ends[segment])));
           }
           for (int i = thread; i < length; i += threads) {
             stage[i] = keys_in[begin + i];

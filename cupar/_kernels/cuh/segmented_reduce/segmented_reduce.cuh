@@ -601,8 +601,7 @@ struct segmented_reduce_kernels {
       segment its{0, 0};
       if (index < num_segments) {
         its.begin  = static_cast<i64>(starts[index]);
-        its.length = static_cast<i64>(ends[index]) - its.begin;
-        its.length = its.length > 0 ? its.length : 0;
+        its.length = length_of(its.begin, static_cast<i64>(ends[index]));
       }
       const i64 left_over = num_segments - first;
       const int count     = left_over < 32 >> log_lanes ? static_cast<int>(left_over) : 32 >> log_lanes;
@@ -714,9 +713,8 @@ struct segmented_reduce_kernels {
         const auto segment_of = [&](int k) {
           segment its{0, 0};
           if (32 * k + lane < count) {
-            its.begin         = static_cast<i64>(starts[first + 32 * k + lane]);
-            const auto length = static_cast<i64>(ends[first + 32 * k + lane]) - its.begin;
-            its.length        = length > 0 ? length : 0;
+            its.begin  = static_cast<i64>(starts[first + 32 * k + lane]);
+            its.length = length_of(its.begin, static_cast<i64>(ends[first + 32 * k + lane]));
           }
           return its;
         };
@@ -818,9 +816,8 @@ struct segmented_reduce_kernels {
       const i64 index = i64{blockIdx.x} * threads + threadIdx.x;
       segment its{0, 0};
       if (index < num_segments) {
-        its.begin         = static_cast<i64>(starts[index]);
-        const auto length = static_cast<i64>(ends[index]) - its.begin;
-        its.length        = length > 0 ? length : 0;
+        its.begin  = static_cast<i64>(starts[index]);
+        its.length = length_of(its.begin, static_cast<i64>(ends[index]));
         if (its.length == 0) {
           finish(out, index, partial{}, op, init);
         }

@@ -251,8 +251,8 @@ struct segmented_scan_kernels : scan_of_dense<Traits> {
 
   static __device__ __forceinline__ share segment_at(start_offsets_in_t starts, end_offsets_in_t ends,
                                                      start_offsets_out_t outputs, i64 index) {
-    const i64 begin = static_cast<i64>(starts[index]), size = static_cast<i64>(ends[index]) - begin;
-    return {begin, has_outputs ? static_cast<i64>(outputs[index]) : begin, size > 0 ? size : 0, 0, false};
+    const i64 begin = static_cast<i64>(starts[index]), size = length_of(begin, static_cast<i64>(ends[index]));
+    return {begin, has_outputs ? static_cast<i64>(outputs[index]) : begin, size, 0, false};
   }
 
   // A segment that has chunks; none, if it is not long.

@@ -145,7 +145,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
       for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const i64 segment = from.segment(list, at);
         const i64 begin   = static_cast<i64>(starts[segment]);
-        const i64 length  = static_cast<i64>(ends[segment]) - begin;
+        const i64 length  = length_of(begin, static_cast<i64>(ends[segment]));
         const auto tiles  = static_cast<u32>((length + tile_items - 1) / tile_items);
         if (threadIdx.x == 0) {
           shared_first = atomicAdd(to.counts, tiles);

@@ -172,7 +172,7 @@ struct segmented_sort_kernels
       }
     }
     const auto begin = static_cast<i64>(starts[segment]);
-    return {begin, static_cast<i64>(ends[segment]) - begin, false};
+    return {begin, length_of(begin, static_cast<i64>(ends[segment])), false};
   }
 
   // A block for each long segment: chooses its digit, and lists its parts.

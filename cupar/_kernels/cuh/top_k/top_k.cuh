@@ -149,7 +149,7 @@ struct top_k_kernels
       for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const i64 segment = from.segment(list_of_long, at);
         const i64 begin   = static_cast<i64>(starts[segment]);
-        const i64 length  = static_cast<i64>(ends[segment]) - begin;
+        const i64 length  = length_of(begin, static_cast<i64>(ends[segment]));
         const auto tiles  = static_cast<u32>((length + tile - 1) / tile);
         if (threadIdx.x == 0) {
           const u32 first  = atomicAdd(to.counts, tiles);
@@ -217,7 +217,7 @@ struct top_k_kernels
     const i64 count = from.count(list, num_segments);
     for (i64 at = i64{blockIdx.x} * teams + threadIdx.x / size; at < count; at += i64{gridDim.x} * teams) {
       const i64 segment = from.segment(list, at), begin = static_cast<i64>(starts[segment]);
-      const int length = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
+      const int length = static_cast<int>(length_of(begin, static_cast<i64>(ends[segment])));
       const u32 wanted = given.k < length ? static_cast<u32>(given.k) : length;
       ranked keys[items];
       const u32 valid =
