@@ -432,8 +432,20 @@ class Algorithm(Launchable):
         finally:
             free.append(state)
 
-    def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
-        """Run with temporary storage of cupar's own, in the order of the stream."""
+    def _values_of(self, arguments: tuple[Any, ...]) -> Read | None:
+        """Return what reading the arguments of a call returns; None if objects must live until it is done."""
+        state, free = self._take(0)
+        try:
+            read = state.read(arguments)
+            return None if state.take_lent() else read
+        finally:
+            free.append(state)
+
+    def _run(self, stream: Any, arguments: Any, read: Read | None = None) -> None:
+        """Run with temporary storage of cupar's own, in the order of the stream.
+
+        With `read`, what reading the arguments would return, these are ignored.
+        """
         if stream is None:
             handle = 0
             try:  # the common case of `_take`, inlined
@@ -446,7 +458,8 @@ class Algorithm(Launchable):
             handle = driver.stream_handle(stream)
             state, free = self._take(handle)
         try:
-            read = state.read(arguments)
+            if read is None:
+                read = state.read(arguments)
             if read[0] != state.problem:
                 state.prepare(read)
             nbytes = state.nbytes

@@ -70,9 +70,14 @@ class CpuAlgorithm(Algorithm, uses={}):
         self._enqueued(arguments)
         return nbytes
 
-    def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
+    def _values_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
         lent: list[Any] = []
-        self._do(self._read(arguments, lent.append))
+        read = self._read(arguments, lent.append)
+        return None if lent else read
+
+    def _run(self, stream: Any, arguments: Any, read: tuple[Any, ...] | None = None) -> None:
+        lent: list[Any] = []
+        self._do(self._read(arguments, lent.append) if read is None else read)
 
     def _do(self, read: tuple[Any, ...]) -> None:
         spec = self._spec

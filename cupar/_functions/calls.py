@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import c_size_t, c_uint64, c_void_p
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..host import View
 from ..iterators import ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
-from . import libraries
+from . import libraries, replay
 from .axes import collapsed, constant, strided
 from .libraries import ArrayLibrary
 from .values import cast, integer
@@ -58,11 +59,12 @@ class Operand:
 
 
 class Work:
-    """The context of a call: a library, its device and a stream."""
+    """The context of a call: a library, its device and a stream; and a recording, if one is made."""
 
-    def __init__(self, library: ArrayLibrary, stream: Any) -> None:
+    def __init__(self, library: ArrayLibrary, stream: Any, recording: replay.Recording | None = None) -> None:
         self.library = library
         self.stream = library.stream() if stream is None else stream
+        self._recording = recording
 
     # --- Memory ------------------------------------------------------------------------------------------
 
@@ -71,11 +73,27 @@ class Work:
         found = tuple(shape)
         if dtype.names is not None:
             return zipped([self.empty(found, each) for _, each, _ in structs.members(dtype)])
-        return self.operand(self.library.empty(found, dtype))
+        return self.operand(self._allocated(found, dtype))
+
+    def _allocated(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        made = self.library.empty(shape, dtype)
+        if self._recording is not None:
+            self._recording.allocated.append((made, shape, dtype))
+        return made
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the call is being recorded, to be made again."""
+        return self._recording is not None
+
+    def not_recorded(self, for_now: bool = False) -> None:
+        """Say that the call does something that no recording has; `for_now`: a later one may not."""
+        if self._recording is not None:
+            self._recording.is_whole, self._recording.is_early = False, for_now
 
     def temporary(self, size: int, dtype: np.dtype[Any]) -> Any:
         """Return items of any dtype, structs too, in memory of the library's."""
-        memory = self.operand(self.library.empty((max(size, 1) * dtype.itemsize,), np.dtype(np.uint8))).items
+        memory = self.operand(self._allocated((max(size, 1) * dtype.itemsize,), np.dtype(np.uint8))).items
         if isinstance(memory, View):
             return View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
         return memory.view(dtype)[:size]
@@ -144,6 +162,8 @@ class Work:
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""
         algorithm.run(*arguments, stream=self.stream, **named)
+        if self._recording is not None:
+            self._recording.calls.append((algorithm, algorithm._completed(arguments, named)))
 
     def copy(self, source: Any, out: Any, size: int, op: Any = OpKind.IDENTITY) -> None:
         """Write an operator's results for items, or the items."""
@@ -166,6 +186,7 @@ class Work:
 
     def host(self, given: Any, name: str = "size") -> Any:
         """Return items of an array on the host, once they are there; the one read of a call."""
+        self.not_recorded()
         own = given.own if isinstance(given, Operand) else given
         if not self.library.on_cpu and driver.is_captured(driver.stream_handle(self.stream)):
             raise ValueError(
@@ -375,6 +396,7 @@ def enter(
     numbers: bool = False,
     optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
     of: Callable[..., Any] | None = None,
+    of_any_size: tuple[Callable[..., Any], Callable[..., None]] | None = None,
 ) -> Any:
     """Call a function with operands, and return arrays of the library of the first array among them.
 
@@ -392,7 +414,18 @@ def enter(
         The inputs that may be None.
     of : callable, optional
         The function whose parameters errors name, if it is another one.
+    of_any_size : tuple of two callables, optional
+        For calls with arrays of another size each: one takes inputs and arguments, and returns the result or
+        None; the other one takes a result, too, and learns from it.
     """
+    asked: replay.Request | None = None
+    if stream is None and like is None and num_items is None:
+        asked = replay.request(function, inputs.values(), arguments)
+    known = None if asked is None else replay.again(asked)
+    if known is None and of_any_size is not None and asked is not None:
+        known = of_any_size[0](*inputs.values(), *arguments)
+    if known is not None and known is not True:
+        return known
     for name, each in inputs.items():
         if each is None and name not in optional:
             libraries.of(name, None)
@@ -409,8 +442,8 @@ def enter(
         said = f"as `{next(iter(inputs))}` has none" if inputs else f"got {like!r}"
         raise TypeError(f"like: expected an array of the library that makes the result, {said}")
 
-    def call() -> Any:
-        work = Work(library, stream)
+    def call(recording: replay.Recording | None = None) -> Any:
+        work = Work(library, stream, recording)
         operands: list[Operand | None] = []
         for name, each in inputs.items():
             if numbers and isinstance(each, (bool, int, float, complex)):
@@ -420,15 +453,19 @@ def enter(
         return _given_back(function(work, *operands, *arguments))
 
     try:
-        if library.on_cpu:
-            return device.using(True, call)
+        if known is True and asked is not None:
+            call = partial(replay.recorded, asked, library, call)
         if stream is None:
-            return call()
-        with library.on(stream):
-            return call()
+            result = device.using(True, call) if library.on_cpu else call()
+        else:
+            with library.on(stream):
+                result = device.using(True, call) if library.on_cpu else call()
     except (TypeError, ValueError) as error:
         _name_parameter(error, function if of is None else of)
         raise
+    if of_any_size is not None and asked is not None:
+        of_any_size[1](result, *inputs.values(), *arguments)
+    return result
 
 
 # What algorithms call their parameters, and what functions made of them may call the same.

@@ -178,11 +178,12 @@ def help_of(
 
 # How a function gets what it reads as operands. Its parameters are checked by Python, as those of any.
 _TEMPLATE = """
-def {name}({parameters}):
-    def made(work{operands}):
-        return make(work, {arguments})
+def made_of({given}):
+    return make(work, {arguments})
 
-    return enter(made, {{{inputs}}}, stream=stream, like={like}, num_items={num_items}, **options)
+def {name}({parameters}):
+    inputs = {{{inputs}}}
+    return enter(made_of, inputs, {others}stream=stream, like={like}, num_items={num_items}, **options)
 """
 
 
@@ -204,12 +205,14 @@ def described(
     def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
         names = [*inspect.signature(make).parameters]
         like = "like" if "like" in names else "None"
+        others = [each for each in names[1:] if each not in reads]
         found: Callable[P, R] = written(
             make,
             _TEMPLATE,
             {"enter": enter, "options": {"numbers": numbers, "optional": optional, "of": make}},
             named,
-            operands="".join(f", {each}" for each in reads),
+            given=", ".join(["work", *reads, *others]),
+            others="".join(f"{each}, " for each in others),
             inputs=", ".join(f"{each!r}: {each}" for each in reads),
             like=like if reads or "out" not in names else f"out if {like} is None else {like}",
             num_items="num_items" if "num_items" in names else "None",

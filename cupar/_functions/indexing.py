@@ -220,8 +220,19 @@ def _concatenate(work: Work, *given: Any) -> Operand:
     return joined(work, parts, at, dtype)
 
 
-def _joined(library: libraries.ArrayLibrary, given: list[Any], stream: Any) -> Any:
-    """Return arrays on a GPU along their first axis; None if it takes more than copies of their memory."""
+def _joined(*arguments: Any, stream: Any = None) -> Any:
+    """Return arrays on a GPU along an axis; None if it takes more than copies of their memory."""
+    *given, axis = arguments
+    if axis != 0 or isinstance(given[0], (tuple, Iterator)):
+        return None
+    library = libraries.of("arrays[0]", given[0])
+    if library.on_cpu:
+        return None
+    with nullcontext() if stream is None else library.on(stream):
+        return _joined_spans(library, given, library.stream() if stream is None else stream)
+
+
+def _joined_spans(library: libraries.ArrayLibrary, given: list[Any], stream: Any) -> Any:
     spans = library.spans(given)
     row = 0 if spans is None else math.prod(given[0].shape[1:])
     if spans is None or not row:
@@ -260,15 +271,19 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
     found = [*arrays]
     if not found:
         raise ValueError("arrays: expected at least one array, got none")
-    if axis == 0 and not isinstance(found[0], (tuple, Iterator)):
-        library = libraries.of("arrays[0]", found[0])
-        if not library.on_cpu:
-            with nullcontext() if stream is None else library.on(stream):
-                made = _joined(library, found, library.stream() if stream is None else stream)
-            if made is not None:
-                return made
+    if len(found) <= len(_NAMES) and stream is None:
+        given = dict(zip(_NAMES, found))  # noqa: B905 - there may be more names
+        return enter(_concatenate, given, axis, optional=(), of_any_size=_OF_SPANS)
+    made = _joined(*found, axis, stream=stream)
+    if made is not None:
+        return made
     given = {f"arrays[{i}]": each for i, each in enumerate(found)}
     return enter(_concatenate, given, axis, stream=stream, optional=())
+
+
+# Of few arrays, whose concatenation is made again; more have a key that takes longer than to copy them.
+_NAMES = [f"arrays[{i}]" for i in range(16)]
+_OF_SPANS = _joined, lambda *given: None
 
 
 def _of_longer_row(s: Any) -> Any:

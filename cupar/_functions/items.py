@@ -27,6 +27,7 @@ from . import quick
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work
 from .libraries import ArrayLibrary, Spans
+from .replay import Addresses
 from .values import cast, integer
 
 
@@ -125,6 +126,8 @@ def _part_of_whole(s: Any) -> Any:
 _WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _WORDS[16] = np.dtype(np.complex128)
 _FEWER, _FEW = 4, 16  # arrays that the driver copies, and those whose places are parameters of the kernel
+# Bytes that a kernel copies in the time that the driver takes to be told, or not in much more.
+_MOST_BY_KERNEL = 1 << 22
 _PLACES = np.dtype([(f"place_{i}", INT64) for i in range(_FEW)])
 _COPIES: Any = quick.table()  # by the bytes of an item and the device
 
@@ -163,16 +166,17 @@ def _copied_at_once(
         addresses, lengths = addresses[lengths > 0], lengths[lengths > 0]
     if not (number := len(lengths)):
         return True
-    low = int(addresses.min())
-    starts, misaligned = np.divmod(addresses - low, itemsize)
-    if low % itemsize or misaligned.any():
+    if (addresses % itemsize).any():
         return False
-    ends, behind = starts + lengths, np.cumsum(lengths)
-    table = np.concatenate([starts, ends, behind - lengths])
+    starts, behind = addresses // itemsize, np.cumsum(lengths)
+    table = np.concatenate([starts, starts + lengths, behind - lengths])
     given: Any
     if is_few:
         kept, own = None, "few"
-        given = [_in_parameters(each.tolist()) for each in (starts, ends, behind - lengths)]
+        given = [
+            _in_parameters(itemsize, _pack(*each.tolist(), *[0] * (_FEW - number)))
+            for each in itemsize * table.reshape(3, number)
+        ]
     else:
         kept, own = library.empty((table.nbytes,), np.dtype(np.uint8)), "many"
         offsets = library.memory(kept).address
@@ -186,8 +190,32 @@ def _copied_at_once(
         copy = segmented_copy(word, word, *given)
         if copy.is_built:
             _COPIES[key] = copy
-    source, out = _array(low, word, int(ends.max())), _array(target, word, int(behind[-1]))
-    copy.run(source, out, number, *given, stream)
+    total = int(behind[-1])
+    copy.run(_array(0, word, total), _array(target, word, total), number, *given, stream)
+    return True
+
+
+def _copied_by_kernel(work: Work, views: list[View], target: View) -> bool:
+    """Copy a few arrays one behind another by one kernel, which is recorded; False: it is not for these."""
+    itemsize, number = target.itemsize, len(views)
+    word, nbytes = _WORDS.get(itemsize), [each.size * itemsize for each in views]
+    is_fit = 1 < number <= _FEW and all(nbytes) and sum(nbytes) <= _MOST_BY_KERNEL
+    if not is_fit or word is None or any(each.address % itemsize for each in (*views, target)):
+        work.not_recorded()
+        return False
+    begins = [sum(nbytes[:i]) for i in range(number)]
+    given = (
+        _in_parameters(itemsize, Addresses([(each, 0) for each in views], _pack, _FEW, itemsize)),
+        _in_parameters(itemsize, Addresses([*zip(views, nbytes, strict=True)], _pack, _FEW, itemsize)),
+        _in_parameters(itemsize, _pack(*begins, *[0] * (_FEW - number))),
+    )
+    copy = segmented_copy(word, word, *given, wait=False)
+    if not copy.ready(0):  # the driver needs no build
+        work.not_recorded(for_now=True)
+        return False
+    source = _array(0, word, target.size)
+    out = View(target.address, word, target.shape, target.strides, True, target)
+    work.run(copy, source, out, number, *given)
     return True
 
 
@@ -202,30 +230,29 @@ def _four_of(i: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return _one_of(i, 2, _one_of(i, 1, a, b), _one_of(i, 1, c, d))
 
 
-def _place_in(s: Any) -> Any:
-    i, t = s
+def _place_in_items(s: Any) -> Any:
+    i, t, shift = s
     first = _one_of(i, 4, _four_of(i, t[0], t[1], t[2], t[3]), _four_of(i, t[4], t[5], t[6], t[7]))
     second = _one_of(i, 4, _four_of(i, t[8], t[9], t[10], t[11]), _four_of(i, t[12], t[13], t[14], t[15]))
-    return _one_of(i, 8, first, second)
+    return _one_of(i, 8, first, second) >> shift
 
 
-@lru_cache(1)
-def _few_places() -> TransformIterator:
-    zero = ConstantIterator(np.zeros((), _PLACES)[()])
-    return TransformIterator(ZipIterator(CountingIterator(np.int64(0)), zero), _place_in, INT64)
+@lru_cache(8)
+def _few_places(itemsize: int) -> TransformIterator:
+    zero, shift = ConstantIterator(np.zeros((), _PLACES)[()]), constant(itemsize.bit_length() - 1)
+    return TransformIterator(ZipIterator(CountingIterator(np.int64(0)), zero, shift), _place_in_items, INT64)
 
 
 in_child(_few_places.cache_clear)
 _pack = struct.Struct(f"={_FEW}q").pack
 
 
-def _in_parameters(places: list[int]) -> Iterator:
-    """Return an iterator over a few places, which kernels have among their parameters."""
-    known = _few_places()
+def _in_parameters(itemsize: int, places: bytes | Addresses) -> Iterator:
+    """Return an iterator over a few places, in items, which kernels have among their parameters, in bytes."""
+    known = _few_places(itemsize)
     found = object.__new__(TransformIterator)
-    *others, values = known.leaves
-    given = _pack(*places, *[0] * (_FEW - len(places)))
-    found.node, found.leaves = known.node, (*others, Leaf(given, 0, values.slot))
+    *others, values, shift = known.leaves
+    found.node, found.leaves = known.node, (*others, Leaf(places, 0, values.slot), shift)
     return found
 
 
@@ -241,6 +268,8 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
     layout, offset = layout_of(whole.shape, axis, axis), 0
     views = [each.items for each in parts]
     if layout.outer == 1 and False not in [isinstance(each, View) and each.dtype == dtype for each in views]:
+        if work.is_recorded and _copied_by_kernel(work, views, whole.items):
+            return whole
         spans = Spans([each.address for each in views], [each.size for each in views], dtype.itemsize)
         copy_spans(work.library, work.stream, spans, whole.items.address)
         return whole

@@ -205,17 +205,23 @@ def _mean_of_floats(low: Any, high: Any) -> Any:
 _KNOWN = quick.table()
 
 
-def _known(x: Any, q: float, is_mean: bool) -> Any:
+def _known(x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool) -> Any:
     """Return a quantile, or None if it takes the general path."""
+    if not _is_of_all(q, axis, method, keepdims):
+        return None
     try:
         return _KNOWN[type(x), x.dtype, is_mean](x, q)
     except (KeyError, AttributeError):
         return None
 
 
-def _learn(x: Any, result: Any, is_mean: bool) -> None:
+def _is_of_all(q: Any, axis: Any, method: str, keepdims: bool) -> bool:
+    return axis is None and not keepdims and type(q) is float and method == "linear" and 0 <= q <= 1
+
+
+def _learn(result: Any, x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool) -> None:
     """Keep how to find a quantile of such an array again."""
-    if not libraries.is_array(x) or not hasattr(x, "dtype"):
+    if not _is_of_all(q, axis, method, keepdims):
         return
     dtype, out = (libraries.of("x", each).memory(each).dtype for each in (x, result))
     if accumulated(dtype) != dtype:
@@ -231,6 +237,9 @@ def _learn(x: Any, result: Any, is_mean: bool) -> None:
         return item, pair, unary_transform(parts, out, _between_floats if is_float else _between_two)
 
     quick.learn_ranks(_KNOWN, (type(x), x.dtype, is_mean), x, made, _linear, out)
+
+
+_OF_ALL = _known, _learn
 
 
 def _linear(q: float, length: int) -> tuple[int, float]:
@@ -281,13 +290,7 @@ def quantile(
     >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
     array([1.5, 2. ])
     """
-    plain = axis is None and not keepdims and stream is None and type(q) is float and method == "linear"
-    if plain and 0 <= q <= 1 and (found := _known(x, q, False)) is not None:
-        return found
-    result = enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
-    if plain:
-        _learn(x, result, False)
-    return result
+    return enter(_quantile, {"x": x}, q, axis, method, keepdims, False, stream=stream, of_any_size=_OF_ALL)
 
 
 def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
@@ -309,13 +312,9 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     >>> float(arrays.median(np.array([4, 1, 2, 3])))
     2.5
     """
-    plain = axis is None and not keepdims and stream is None
-    if plain and (found := _known(x, 0.5, True)) is not None:
-        return found
-    result = enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
-    if plain:
-        _learn(x, result, True)
-    return result
+    return enter(
+        *(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True), stream=stream, of_any_size=_OF_ALL
+    )
 
 
 # --- Of many ranges --------------------------------------------------------------------------------------

@@ -29,14 +29,7 @@ from .values import accumulated, initial
 Entry = Callable[[Any, Any], Any]
 Table = Recent[tuple[type, Any, int], Entry]
 
-_MOST = 512
-
-
-def table() -> Table:
-    """Return a new table, forgotten with those of factories."""
-    made: Table = Recent(_MOST)
-    factory_cache.tables.append(made)
-    return made
+table: Callable[[], Table] = factory_cache.new_table
 
 
 def token(op: Any) -> int:

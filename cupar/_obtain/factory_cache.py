@@ -177,7 +177,14 @@ class _Answer:
     checks: _Checks
 
 
-tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those of `_functions.quick`
+tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those of `_functions`
+
+
+def new_table() -> Recent[Any, Any]:
+    """Return a new table, forgotten with all others."""
+    made: Recent[Any, Any] = Recent(_MOST)
+    tables.append(made)
+    return made
 
 
 def _make(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
@@ -227,8 +234,7 @@ def _lookup(
     factory: Callable[..., Launchable], tokens: _Tokens, first_option: int
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """Return a function of a request's arguments that answers from a table, else asks the factory."""
-    table: Recent[Hashable, _Answer] = Recent(_MOST)
-    tables.append(table)
+    table: Recent[Hashable, _Answer] = new_table()
     # Of an initial value only the type matters; of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
     count = _cache.counter("memory")

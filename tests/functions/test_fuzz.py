@@ -2,7 +2,8 @@
 
 CUPAR_FUZZ_EXAMPLES says how many of each, CUPAR_FUZZ_DTYPES of which dtypes, as in "? i1 u8 f2 f8 c16": by
 default few of float32, as other tests are, since each dtype takes builds. With it ranks, bins, sums by id,
-ranges and sorted sets are played, too, of which other tests have examples.
+ranges and sorted sets are played, too, of which other tests have examples. Each call is made again, as
+`support.repeated` says.
 """
 
 import os
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fuzz import elements, functions
+from support.repeated import Repeated
 
 from cupar._cpu import calls, schedules
 
@@ -24,6 +26,7 @@ CASES = *functions.CASES, *elements.CASES, *(functions.ASKED if "CUPAR_FUZZ_EXAM
 def test_random_calls(case, monkeypatch):
     monkeypatch.setattr(schedules, "_LEAST", 7)  # several parts and threads for few items
     monkeypatch.setattr(calls, "_SMALL", 1)
+    Repeated(monkeypatch)
 
     @settings(
         max_examples=EXAMPLES,

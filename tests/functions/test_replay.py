@@ -1,0 +1,227 @@
+"""Calls of `cupar.arrays` that are made again from a recording; `test_fuzz` makes random ones."""
+
+import os
+
+import numpy as np
+import pytest
+from support.common import in_threads
+
+import cupar
+from cupar import arrays
+from cupar._call.algorithm import Algorithm
+from cupar._cpu.calls import CpuAlgorithm
+from cupar._functions import quantiles, replay
+
+X = np.random.default_rng(5).random(6).astype("f4")
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    replay._KNOWN.clear()
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The functions of calls that were not made again, in order."""
+    found = []
+    request = replay.request
+
+    def asked(function, *given):
+        asked = request(function, *given)
+        again = asked is not None and callable(replay._KNOWN.find(asked[0]))
+        found.append(None if again else function)
+        return asked
+
+    monkeypatch.setattr(replay, "request", asked)
+    return found
+
+
+def median(x):
+    return arrays.median(x, axis=0)
+
+
+def test_the_second_call_is_recorded_and_the_third_made_again(made):
+    for i in range(5):
+        x = X + i
+        assert median(x) == np.median(x)
+    assert made == [quantiles._quantile] * 2 + [None] * 3
+
+
+def test_each_call_has_its_own_result():
+    found = [arrays.quantile(X + i, [0.25, 0.5]) for i in range(5)]
+    for i, each in enumerate(found):
+        np.testing.assert_allclose(each, np.quantile(X + i, [0.25, 0.5]), rtol=1e-6)
+    kept = found[3].copy()
+    found[4][:] = 0
+    np.testing.assert_array_equal(found[3], kept)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [X[:4], X.reshape(2, 3), X.astype("f8"), np.repeat(X, 2)[::2], X[::-1], X[::2], X.reshape(2, 3).T],
+    ids=["size", "shape", "dtype", "strided", "backwards", "fewer", "transposed"],
+)
+def test_another_array_is_another_call(other):
+    for _ in range(3):
+        arrays.quantile(X, [0.3, 0.6], axis=0)
+    for x in (other, X, other, X):
+        found = arrays.quantile(x, [0.3, 0.6], axis=0)
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(found, np.quantile(x, [0.3, 0.6], axis=0), rtol=1e-6)
+
+
+def test_arguments_are_told_by_class_and_value():
+    """0.0 is -0.0, 1 is True and 1.0, and a list may change."""
+    x = np.array([1.0, 2.0])
+    for value in (0.0, -0.0) * 3:
+        assert np.signbit(arrays.shift(x, 1, value)[0]) == np.signbit(value)
+    for value, dtype in [(1, "i8"), (1.0, "f8")] * 3:
+        assert arrays.transform(cupar.OpKind.PLUS, np.zeros(2, "i1"), value).dtype == dtype
+    q = [0.25, 0.5]
+    for i in range(6):
+        q[0] = 0.25 + i % 2 / 4
+        np.testing.assert_allclose(arrays.quantile(X, q), np.quantile(X, q), rtol=1e-6)
+    for each in (np.array(q), tuple(q), np.array(q[::-1])) * 3:
+        np.testing.assert_allclose(arrays.quantile(X, each), np.quantile(X, each), rtol=1e-6)
+
+
+scale = 1
+
+
+def scaled(a):
+    return a * scale
+
+
+def test_what_operators_read_is_checked(made):
+    global scale
+    x = np.arange(4.0)
+    for scale in (1, 2, 1, 3):
+        for _ in range(4):
+            assert arrays.transform(scaled, x).tolist() == (x * scale).tolist()
+    for factor in (1, 2):
+        for _ in range(3):
+            assert arrays.transform(lambda a: a * factor, x).tolist() == (x * factor).tolist()
+    assert None in made
+
+
+def test_an_operator_that_captures_arrays_is_called_anew():
+    x, table = np.arange(3), np.array([1, 2, 3])
+    with cupar.device("cpu"):
+        for _ in range(5):
+            assert arrays.transform(lambda a: table[a], x).tolist() == table.tolist()
+            table[:] += 1
+
+
+def test_what_it_cannot_repeat_is_not_recorded():
+    """What is read back, what is written to, and arrays that share memory."""
+    x, out = X.copy(), np.zeros(6, "f4")
+    for i in range(5):
+        x[:] = X + i
+        assert arrays.copy_if(x, lambda a: a > 0.5).tolist() == x[x > 0.5].tolist()
+        assert arrays.sort(x, out=out) is out and out.tolist() == sorted(x.tolist())
+        assert arrays.concatenate([x, x]).tolist() == np.concatenate([x, x]).tolist()
+        assert arrays.concatenate([x, x[3:]]).tolist() == np.concatenate([x, x[3:]]).tolist()
+        assert arrays.fill(out, i) is out and out.tolist() == [i] * 6
+    assert not any(map(callable, replay._KNOWN.all().values()))
+
+
+def test_arrays_that_share_memory_once_recorded_are_read_rightly():
+    x, y = X.copy(), X + 1
+    for one, other in [(x, y)] * 3 + [(x, x), (x[:3], x[3:]), (y, x)] * 2:
+        assert arrays.concatenate([one, other]).tolist() == np.concatenate([one, other]).tolist()
+    assert any(map(callable, replay._KNOWN.all().values()))
+
+
+@pytest.mark.parametrize("none", [np.empty(0, "f4"), np.empty((0, 3), "f4")], ids=["0", "0 x 3"])
+def test_no_items(none):
+    for _ in range(4):
+        assert arrays.sort(none, axis=0).shape == none.shape
+        with pytest.raises(ValueError, match="^x: expected at least one item"):
+            arrays.median(none, axis=0)
+        assert arrays.concatenate([none, none]).shape == (0, *none.shape[1:])
+
+
+def test_errors_are_those_of_other_calls():
+    for _ in range(4):
+        with pytest.raises(ValueError, match="^q: expected numbers from 0 to 1, got 1.5"):
+            arrays.quantile(X, 1.5)
+        with pytest.raises(TypeError, match="^x: "):
+            arrays.median(None)
+    for _ in range(3):
+        median(X)
+    with (
+        cupar.device("cuda"),
+        pytest.raises(TypeError, match="^x: expected a device array, as the device"),
+    ):
+        median(X)
+    assert median(X) == np.median(X)
+
+
+@pytest.mark.parametrize("when", ["the first", "the second"])
+def test_an_interrupt_leaves_nothing_half_done(when, monkeypatch):
+    for _ in range(3):
+        arrays.quantile(X, [0.3, 0.6])
+    run, calls = CpuAlgorithm._do, []
+
+    def interrupted(self, read):
+        calls.append(read)
+        if len(calls) == (1 if when == "the first" else 2):
+            raise KeyboardInterrupt
+        run(self, read)
+
+    monkeypatch.setattr(CpuAlgorithm, "_do", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        arrays.quantile(X + 1, [0.3, 0.6])
+    monkeypatch.undo()
+    np.testing.assert_allclose(arrays.quantile(X + 2, [0.3, 0.6]), np.quantile(X + 2, [0.3, 0.6]), rtol=1e-6)
+
+
+def test_an_interrupt_while_a_call_is_recorded(monkeypatch):
+    """The next one is recorded."""
+    median(X)
+    monkeypatch.setattr(Algorithm, "_completed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        median(X)
+    monkeypatch.undo()
+    for i in range(3):
+        assert median(X + i) == np.median(X + i)
+    assert any(map(callable, replay._KNOWN.all().values()))
+
+
+def test_threads_share_recordings():
+    def work():
+        kept = []
+        for i in range(20):
+            x = X + i
+            kept.append((median(x), np.median(x)))
+        return all(one == other for one, other in kept)
+
+    assert in_threads(4, work) == [True] * 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_forked_process_records_its_own():
+    for _ in range(3):
+        median(X)
+    child = os.fork()
+    if child == 0:
+        is_right = not replay._KNOWN.all() and all(median(X + i) == np.median(X + i) for i in range(4))
+        os._exit(0 if is_right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(X)
+    for _ in range(4):
+        assert float(median(x)) == np.median(X)
+    z = torch.complex(x, -x)
+    with pytest.raises(ValueError, match="^x: got a tensor with lazy conjugation or negation"):
+        median(z.conj().imag)
+    for each in (x.flip(0), torch.stack([x, x]).T[:, 0], x.clone()):
+        assert float(median(each)) == np.median(X)
+    x.requires_grad_()
+    with pytest.raises(TypeError, match="^x: got a tensor that requires grad"):
+        median(x)
+    with torch.no_grad():
+        assert float(median(x)) == np.median(X)
