@@ -394,12 +394,13 @@ class SegmentedReducePolicy(NamedTuple):
 # Of rows, and of segments by offsets.
 SEGMENTED_REDUCE = PolicyTable(
     MeasuredPolicies(
-        *(_H200, "2026-11-26", "float32, benchmarks/segments.py, with these alone"),
-        {
-            (EVERY, "rows"): SegmentedReducePolicy(256, 2048, 4096, 2048),
-            (EVERY, "offsets"): SegmentedReducePolicy(256, 4096, 5120, 2048),
-        },
-    )
+        *(_H200, "2026-11-26", "float32, benchmarks/segments.py, with this alone"),
+        {(EVERY, "rows"): SegmentedReducePolicy(256, 2048, 4096, 2048)},
+    ),
+    MeasuredPolicies(
+        *(_H200, "2026-11-27", "2^28 float32, 19 layouts as in benchmarks/segments.py; five policies"),
+        {(EVERY, "offsets"): SegmentedReducePolicy(128, 4096, 5120, 2048)},
+    ),
 )
 
 

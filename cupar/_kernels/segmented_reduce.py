@@ -43,6 +43,8 @@ _WARPS = 32  # of a multiprocessor, before warps have several segments
 _FEW_BATCH = 128  # segments of a warp, if they have a few items: each lane has 4, as the kernel says
 _FEW_SHARE = 128  # segments of a warp from which on that is done
 _FEW_ITEMS = 8  # of these segments, on average
+_FEW_BYTES = 4096  # of a warp's shared memory for them, at least
+_WIDEST = 16  # bytes of a vector, which the first item of a warp may not begin
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
@@ -73,8 +75,11 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     more = ("segments", "chunks", "partials", "most_segments", "most_chunks", "chunk_grid")
     queued = (*_ARRAYS, *offsets, i64("n"), _QUEUE, _OP, _INIT)
     queue = Launch("cupar_segmented_reduce_queue", "grid", "threads", queued)
-    few = Launch("cupar_segmented_reduce_few", "grid", "threads", queued, "shared")
-    of_few = {"few": Shape((*names, *more), (init, few, chunks))} if len(spec.arguments) > 2 else {}
+    in_parts = (*_ARRAYS, *offsets, i64("n"), i32("part_bytes"), _QUEUE, _OP, _INIT)
+    few = Launch("cupar_segmented_reduce_few", "grid", "threads", in_parts, "shared")
+    of_few = (
+        {"few": Shape((*names, *more, "part_bytes"), (init, few, chunks))} if len(spec.arguments) > 2 else {}
+    )
     return {
         "short": Shape(names, (reduce(_NO_QUEUE),)),
         "any": Shape((*names, *more), (init, reduce(_QUEUE), chunks)),
@@ -128,8 +133,11 @@ def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) ->
     storage = (segments, chunks, partials, most, _MOST_CHUNKS)
     is_few = 0 < mean <= _FEW_ITEMS and mean * facts.item_size * _FEW_BATCH <= facts.batch_bytes
     if is_few and share >= _FEW_SHARE and facts.has_few and largest == 0:
+        # A quarter more than segments have on average; less is no use, as registers limit the blocks then.
+        wanted = max(mean * facts.item_size * _FEW_BATCH * 5 // 4, _FEW_BYTES)
+        part = min(facts.staged_bytes // warps, aligned(wanted) + _WIDEST)
         grid = ceil_div(n, warps * _FEW_BATCH)
-        emit(_FEW, (n, largest, 0, grid, facts.staged_bytes) + storage + (facts.chunk_blocks,))
+        emit(_FEW, (n, largest, 0, grid, warps * part) + storage + (facts.chunk_blocks, part))
     elif items // n <= chunk:
         emit(_ANY, (n, largest, log_lanes, grid, shared) + storage + (facts.chunk_blocks,))
     else:
@@ -151,7 +159,7 @@ def _default(spec: Specialisation) -> policies.SegmentedReducePolicy:
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     return {
-        "threads": (128, 256, 512),
+        "threads": (64, 128, 256, 512),
         "batch_bytes": (1024, 2048, 4096, 8192),
         "staged_bytes": (2048, 4096, 5120, 8192, 10240),
         "chunk_vectors": (1024, 2048, 4096),

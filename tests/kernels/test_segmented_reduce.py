@@ -25,7 +25,7 @@ PLAN = planner()
 def numbers(problem, plan=PLAN):
     plan = plan(problem)
     storage = ("segments", "chunks", "partials", "most_segments", "most_chunks")
-    names = ("n", "largest", "log_lanes", "grid", "shared", *storage, "chunk_grid")
+    names = ("n", "largest", "log_lanes", "grid", "shared", *storage, "chunk_grid", "part_bytes")
     return plan.shape, plan.nbytes, dict(zip(names, plan.numbers, strict=False))
 
 
@@ -58,7 +58,10 @@ def test_lanes_have_several_segments_of_a_few_items():
     least = 128 * 32 * SMS
     for n, items in ((least, 2 * least + 5), (least, 9 * least - 1), (2**25 + 1, 2**26), (2**33, 2**34)):
         shape, _, given = numbers(SegmentsProblem(n, items, 0, 0))
-        assert (shape, given["shared"]) == ("few", FACTS["staged_bytes"])
+        part = given["part_bytes"]
+        assert (shape, given["shared"]) == ("few", WARPS * part)
+        # What segments of a warp have on average fits, and a vector of which some items are not theirs.
+        assert 128 * 4 * (items // n) + 16 < part <= FACTS["staged_bytes"] // WARPS
         assert (given["grid"] - 1) * WARPS * 128 < n <= given["grid"] * WARPS * 128
     for problem in (
         SegmentsProblem(least - 1, 2 * least, 0, 0),

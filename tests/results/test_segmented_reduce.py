@@ -74,8 +74,15 @@ def test_many_segments_of_a_few_items(dtype, most, rng):
     start, host, h_init = ends - lengths, items(rng, int(ends[-1]), dtype), items(rng, 1, dtype)
     apart = start + (lengths > 0) * (rng.random(len(start)) < 1e-4)  # some begin later
     d_in, d_out = at_a_shift(host, 1), cp.zeros(len(start) + 1, dtype)
-    for start, end in ((start, ends), (start[::-1], ends[::-1]), (apart, ends)):
-        offsets = cp.asarray(start), cp.asarray(end)
+    bounds = np.append(0, ends)
+    astray = bounds.copy()  # some segments end before they begin, or far behind that
+    astray[[len(bounds) // 3, len(bounds) // 2]] = 0, bounds[-1]
+    astray[5::999] += 3
+    astray = np.minimum(astray, bounds[-1])
+    separate = ((start, ends), (start[::-1], ends[::-1]), (apart, ends))
+    of_one_array = ((each[:-1], each[1:]) for each in map(cp.asarray, (bounds, astray)))
+    for d_start, d_end in (*((cp.asarray(start), cp.asarray(end)) for start, end in separate), *of_one_array):
+        offsets, start, end = (d_start, d_end), d_start.get(), d_end.get()
         reduction = cupar.segmented_reduce(d_in, d_out, *offsets, OpKind.PLUS, h_init)
         reduction.run(d_in, d_out, len(start), *offsets, h_init)
         expected = np.append(reduced(host, start, end, h_init), np.zeros(1, dtype))

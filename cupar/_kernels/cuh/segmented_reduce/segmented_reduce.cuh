@@ -327,8 +327,9 @@ struct segmented_reduce_kernels {
   static constexpr int stage_bytes  = staged_bytes + widest;
 
   // Begins to copy a vector to shared memory. Of asynchronous copies, `cuda::ptx` has those in bulk alone.
+  static constexpr bool is_async = target >= 80 && !is_rows;
   static __device__ __forceinline__ void begin_copy(void* to, const void* from) {
-    if constexpr (target >= 80 && !is_rows) {
+    if constexpr (is_async) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                        static_cast<unsigned>(__cvta_generic_to_shared(to))),
                    "l"(__cvta_generic_to_global(from))
@@ -339,21 +340,22 @@ struct segmented_reduce_kernels {
   }
 
   static __device__ __forceinline__ void wait_for_copies() {
-    if constexpr (target >= 80 && !is_rows) {
+    if constexpr (is_async) {
       asm volatile("cp.async.wait_all;" ::: "memory");
     }
     __syncwarp();
   }
 
-  // Copies what segments of a warp span to shared memory; returns where it is.
-  static __device__ __forceinline__ const d_in_v* copy_span(d_in_t in, i64 low, i64 high) {
+  // Copies what segments of a warp span to its part of shared memory; returns where it is.
+  static __device__ __forceinline__ const d_in_v* copy_span(d_in_t in, i64 low, i64 high,
+                                                            int part_bytes = stage_bytes) {
     extern __shared__ uint4 stages[];
     const int lane    = threadIdx.x % 32;
     const int size    = high > low ? static_cast<int>(high - low) : 0;
     const d_in_t from = in + low;
     const int beyond  = static_cast<int>(reinterpret_cast<u64>(from) % widest);
     // Vectors in memory are vectors in shared memory.
-    auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * stage_bytes;
+    auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * part_bytes;
     d_in_v* const stage   = reinterpret_cast<d_in_v*>(own_stage + beyond);
     int head = 0, vectors = 0;
     if constexpr (is_word<sizeof(d_in_v)>) {
@@ -361,10 +363,15 @@ struct segmented_reduce_kernels {
       head    = head < size ? head : size;
       vectors = beyond % sizeof(d_in_v) == 0 ? (size - head) / items : 0;
     }
-#pragma unroll 4
-    for (int v = lane; v < vectors; v += 32) {
-      begin_copy(stage + head + v * items, from + head + v * items);
+    // What is asynchronous need not be written out to be on its way at once.
+    d_in_t next = from + (head + lane * items);
+    d_in_v* to  = stage + (head + lane * items);
+#pragma unroll is_async ? 1 : 4
+    for (int v = lane; v < vectors; v += 32, next += 32 * items, to += 32 * items) {
+      begin_copy(to, next);
     }
+    constexpr int together = is_word<sizeof(d_in_v)> ? 1 : 4;
+#pragma unroll together
     for (int i = lane; i < size - vectors * items; i += 32) {
       const int at = i < head ? i : i + vectors * items;
       stage[at]    = from[at];
@@ -664,6 +671,8 @@ struct segmented_reduce_kernels {
   static constexpr bool has_few =
       is_array<d_in_t> && !is_ordered && !is_rows && sizeof(d_in_v) <= 16 && sizeof(value_t) <= 16;
   static constexpr int few_segments = 4;  // of a lane
+  // Many blocks at once, as loads of items wait for those of offsets.
+  static constexpr int few_resident = sizeof(accum_t) <= 8 ? 1536 / threads : resident;
 
   // Combines a lane's items one after another.
   template <class It>
@@ -694,13 +703,77 @@ struct segmented_reduce_kernels {
     }
   }
 
+  // Whether each segment ends where the next one begins, as both offsets are of one array.
+  static __device__ __forceinline__ bool is_one_array(start_offsets_in_t starts, end_offsets_in_t ends) {
+    if constexpr (is_array<start_offsets_in_t> &&
+                  cuda::std::is_same_v<start_offsets_in_t, end_offsets_in_t>) {
+      return ends == starts + 1;
+    }
+    return false;
+  }
+
+  // Segments of a warp, of which each lane has every 32nd: in items from the first one's begin on, so that 32
+  // bits are enough if they are near each other.
+  struct near_segments {
+    i64 low;   // where the first one begins
+    u64 span;  // from there to the last one's end
+    int begin[few_segments], length[few_segments];
+
+    // Reads the offsets, which are all on their way at once; returns whether all are within the span, and
+    // that has not too many items.
+    template <bool is_one_array>
+    __device__ __forceinline__ bool read(start_offsets_in_t starts, end_offsets_in_t ends, int most) {
+      const int lane = threadIdx.x % 32;
+      i64 from[few_segments], to[few_segments];
+#pragma unroll
+      for (int k = 0; k < few_segments; ++k) {
+        from[k] = static_cast<i64>(starts[32 * k + lane]);
+        to[k]   = is_one_array ? 0 : static_cast<i64>(ends[32 * k + lane]);
+      }
+      low             = static_cast<i64>(starts[0]);
+      const auto high = static_cast<i64>(ends[32 * few_segments - 1]);
+      span            = static_cast<u64>(length_of(low, high));
+      bool is_near    = span <= static_cast<u64>(most);
+
+      const auto placed = [&](i64 offset) {
+        const u64 distance = static_cast<u64>(offset) - static_cast<u64>(low);
+        is_near &= distance <= span;
+        return static_cast<int>(distance);
+      };
+#pragma unroll
+      for (int k = 0; k < few_segments; ++k) {
+        begin[k]  = placed(from[k]);
+        length[k] = is_one_array ? 0 : placed(to[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < few_segments; ++k) {
+        if constexpr (is_one_array) {
+          const int next = k + 1 < few_segments ? begin[(k + 1) % few_segments] : static_cast<int>(span);
+          length[k]      = __shfl_sync(~0u, lane == 0 ? next : begin[k], (lane + 1) % 32);
+        }
+        length[k] = length[k] > begin[k] ? length[k] - begin[k] : 0;
+      }
+      return __all_sync(~0u, is_near);
+    }
+
+    // Whether none of them has more than so many items.
+    __device__ __forceinline__ bool are_short(int most) const {
+      bool all = true;
+#pragma unroll
+      for (int k = 0; k < few_segments; ++k) {
+        all &= length[k] <= most;
+      }
+      return __all_sync(~0u, all);
+    }
+  };
+
   // Segments of a few items, where a lane has several: all offsets of a warp are on their way at once, and so
   // is what it spans. If that is too much, or segments do not lie beside each other, each 32 are taken by
   // themselves; and where that does not help, lanes combine items in memory. A warp has the longer segments.
-  struct cupar_segmented_reduce_few : kernel<threads, resident> {
+  struct cupar_segmented_reduce_few : kernel<threads, few_resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
-                                               end_offsets_in_t ends, i64 num_segments, queue q, op_t op,
-                                               accum_t init) {
+                                               end_offsets_in_t ends, i64 num_segments, int part_bytes,
+                                               queue q, op_t op, accum_t init) {
       if constexpr (has_few) {
         join_stream();
         const int lane  = threadIdx.x % 32;
@@ -718,49 +791,29 @@ struct segmented_reduce_kernels {
           }
           return its;
         };
-        segment its[few_segments];
-#pragma unroll
-        for (int k = 0; k < few_segments; ++k) {
-          its[k] = segment_of(k);
-        }
-        const i64 low = shuffle(its[0].begin, 0);
-        i64 high      = low;
-#pragma unroll
-        for (int k = 0; k < few_segments; ++k) {
-          const i64 end = shuffle(its[k].begin + its[k].length, (count - 1) % 32);
-          high          = (count - 1) / 32 == k ? end : high;
-        }
-        bool is_inside = high - low <= staged_items;
-        int begin[few_segments], length[few_segments];
-#pragma unroll
-        for (int k = 0; k < few_segments; ++k) {
-          is_inside &= its[k].length == 0 || (its[k].begin >= low && its[k].begin + its[k].length <= high);
-          begin[k]  = static_cast<int>(its[k].begin - low);
-          length[k] = static_cast<int>(its[k].length);
-        }
-        constexpr int most = 16;  // items of a lane
-        if (__all_sync(~0u, is_inside)) {
-          const d_in_v* const stage = copy_span(in, low, high);
-          bool is_short             = true;
-#pragma unroll
-          for (int k = 0; k < few_segments; ++k) {
-            is_short &= length[k] <= most;
-          }
-          if (__all_sync(~0u, is_short)) {
+        constexpr int most    = 16;  // items of a lane
+        const int most_staged = (part_bytes - widest) / static_cast<int>(sizeof(d_in_v));
+        near_segments near;
+        // All lanes of a warp vote alike, which tells the compiler that they stay together.
+        if (__all_sync(~0u, count == 32 * few_segments) &&
+            (is_one_array(starts, ends)
+                 ? near.template read<true>(starts + first, ends + first, most_staged)
+                 : near.template read<false>(starts + first, ends + first, most_staged))) {
+          const d_in_v* const stage =
+              copy_span(in, near.low, near.low + static_cast<i64>(near.span), part_bytes);
+          if (near.are_short(most)) {
+            const d_out_t own = out + (first + lane);
 #pragma unroll
             for (int k = 0; k < few_segments; ++k) {
-              const partial sum = combine_items(stage + begin[k], length[k], op);
-              if (32 * k + lane < count) {
-                finish(out, first + 32 * k + lane, sum, op, init);
-              }
+              finish(own, 32 * k, combine_items(stage + near.begin[k], near.length[k], op), op, init);
             }
             return;
           }
 #pragma unroll 1
-          for (int k = 0; k < few_segments && 32 * k < count; ++k) {
+          for (int k = 0; k < few_segments; ++k) {
             const segment own = segment_of(k);
-            const auto at = static_cast<int>(own.begin - low), own_length = static_cast<int>(own.length);
-            if (32 * k + lane < count && own_length <= most) {
+            const auto at = static_cast<int>(own.begin - near.low), own_length = static_cast<int>(own.length);
+            if (own_length <= most) {
               finish(out, first + 32 * k + lane, combine_items(stage + at, own_length, op), op, init);
             }
             __syncwarp();
@@ -779,8 +832,8 @@ struct segmented_reduce_kernels {
           const i64 index = first + 32 * k + lane, begin = shuffle(own.begin, 0),
                     end      = shuffle(own.begin + own.length, last);
           const bool is_near = own.length == 0 || (own.begin >= begin && own.begin + own.length <= end);
-          if (__all_sync(~0u, is_near && end - begin <= staged_items)) {
-            const d_in_v* const stage = copy_span(in, begin, end);
+          if (__all_sync(~0u, is_near && end - begin <= most_staged)) {
+            const d_in_v* const stage = copy_span(in, begin, end, part_bytes);
             const partial sum = combine_items(stage + (own.begin - begin), static_cast<int>(own.length), op);
             if (lane <= last) {
               finish(out, index, sum, op, init);
