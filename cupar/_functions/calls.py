@@ -64,7 +64,7 @@ class Work:
     def __init__(self, library: ArrayLibrary, stream: Any, recording: replay.Recording | None = None) -> None:
         self.library = library
         self.stream = library.stream() if stream is None else stream
-        self._recording = recording
+        self._given, self._recording = stream, recording
 
     # --- Memory ------------------------------------------------------------------------------------------
 
@@ -158,6 +158,15 @@ class Work:
         return Operand(None, flat, shape)
 
     # --- Shared by all functions ---------------------------------------------------------------------------
+
+    def part(self, function: Callable[..., Operand], inputs: dict[str, Operand], *arguments: Any) -> Operand:
+        """Return a function's result, as a call that is made again by itself where the whole cannot be."""
+        given = {name: each.own for name, each in inputs.items()}
+        if self._recording is not None or any(
+            each is None or isinstance(each, tuple) for each in given.values()
+        ):
+            return function(self, *inputs.values(), *arguments)
+        return self.operand(enter(function, given, *arguments, stream=self._given))
 
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""

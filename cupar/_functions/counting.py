@@ -490,19 +490,29 @@ def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[A
 
 def _put_together(
     work: Work, known: np.ndarray[Any, Any], levels: np.ndarray[Any, Any]
-) -> tuple[Operand, Any]:
-    """Return edges as an array, and levels in the memory behind it: one copy takes both there."""
+) -> tuple[Operand, int]:
+    """Return an array of edges with levels in the memory behind them, and how many of its items come before.
+
+    One copy takes both there.
+    """
     number, unit = len(known), known.itemsize
     begin = -(-number * unit // 8) * 8
     both = np.zeros(begin + -(-levels.nbytes // unit) * unit, np.uint8)
     both[: known.nbytes], both[begin : begin + levels.nbytes] = known.view(np.uint8), levels.view(np.uint8)
-    whole = work.operand(work.put(both.view(known.dtype)))
-    behind = whole.items[begin // unit :]
-    if isinstance(behind, View):
-        behind = View(behind.address, levels.dtype, levels.shape, levels.strides, False, behind)
+    return work.operand(work.put(both.view(known.dtype))), begin // unit
+
+
+def _counted_between(work: Work, x: Operand, edges: Operand, begin: int, number: int, dtype: str) -> Operand:
+    """Count items between levels of some dtype, of which there are some number from an item of `edges` on."""
+    levels, kind = edges.items[begin:], np.dtype(dtype)
+    if isinstance(levels, View):
+        levels = View(levels.address, kind, (number,), (kind.itemsize,), False, levels)
     else:
-        behind = behind.view(levels.dtype)[: len(levels)]
-    return work.first(whole, number), behind
+        levels = levels.view(kind)[:number]
+    hist = work.empty((number - 1,), INT64)
+    wanted = x.items, hist.items, number, levels, x.size
+    work.run(histogram_range(*wanted), *wanted)
+    return hist
 
 
 def histogram_of(
@@ -515,10 +525,9 @@ def histogram_of(
     known = edges_of(x, bins, interval, work)
     number, levels = len(known) - 1, levels_of(x.dtype, known)
     if weights is None and levels is not None:
-        edges, on_device = _put_together(work, known, levels)
-        hist = work.empty((number,), INT64)
-        wanted = x.items, hist.items, number + 1, on_device, x.size
-        work.run(histogram_range(*wanted), *wanted)
+        both, begin = _put_together(work, known, levels)
+        edges, given = work.first(both, number + 1), {"x": x, "edges": both}
+        hist = work.part(_counted_between, given, begin, number + 1, levels.dtype.str)
     elif weights is None:
         edges, found = bins_of(work, x, known)
         hist = work.empty((number,), INT64)

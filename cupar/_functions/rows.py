@@ -282,6 +282,11 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
 
     `name` is the parameter without which they have to be read.
     """
+    low, high = work.host(work.part(_bounds, {"x": x}), name).tolist()
+    return low, high
+
+
+def _bounds(work: Work, x: Operand) -> Operand:
     both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
     out = work.empty((2,), x.dtype)
     pair = ZipIterator(out.items[:1], out.items[1:])
@@ -293,8 +298,7 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
         least_and_greatest,
         None,
     )
-    low, high = work.host(out, name).tolist()
-    return low, high
+    return out
 
 
 def _or_nought(s: Any) -> Any:
