@@ -3,8 +3,9 @@
     python benchmarks/arrays.py [--items 1000] [--rounds 51] [--calls 100] [--json FILE]
 
 On a GPU with CuPy's arrays, and PyTorch's if it is there; without a GPU with NumPy's, on the CPU. Statements
-take turns, batch by batch, and the GPU is idle before each batch. The table has medians of host times of a
-call, and for each form the ratio to `empty` and `run` of the same operator.
+take turns, batch by batch, and the GPU is idle before each batch. The tables have medians of host times of a
+call: for each form the ratio to `empty` and `run` of the same operator, and for functions that are made of
+several algorithms the ratio to `sum`.
 """
 
 from __future__ import annotations
@@ -95,6 +96,27 @@ def statements(x: Any, empty: Callable[..., Any]) -> dict[str, dict[str, Callabl
     return found
 
 
+def functions(x: Any, empty: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
+    """Return calls of functions of 1,000 items, or of 64 rows of 100, and of `sum`."""
+    rows, parts = empty((64, 100)), [empty(_items) for _ in range(8)]
+    for each in (rows, *parts):
+        each[...] = 1
+    return {
+        "sum": lambda: arrays.sum(x),
+        "median": lambda: arrays.median(x),
+        "quantile": lambda: arrays.quantile(x, 0.3),
+        "four quantiles": lambda: arrays.quantile(x, [0.1, 0.25, 0.5, 0.9]),
+        "medians of rows": lambda: arrays.median(rows, axis=1),
+        "sums of rows": lambda: arrays.sum(rows, axis=1),
+        "scans of rows": lambda: arrays.cumulative_sum(rows, axis=1),
+        **{f"concatenate {n}": lambda n=n: arrays.concatenate(parts[:n]) for n in (2, 4, 8)},
+        "sort": lambda: arrays.sort(x),
+        "argmax": lambda: arrays.argmax(x),
+        "histogram, range given": lambda: arrays.histogram(x, range=(0.0, 2.0)),
+        "histogram": lambda: arrays.histogram(x),
+    }
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(
@@ -112,6 +134,8 @@ def main() -> None:
     for library, (x, empty, wait) in libraries().items():
         rows = statements(x, empty)
         timed = [(row, form, Timer(call)) for row, forms in rows.items() for form, call in forms.items()]
+        made = functions(x, empty)
+        timed += [(row, "function", Timer(call)) for row, call in made.items()]
         samples: dict[tuple[str, str], list[float]] = {(row, form): [] for row, form, _ in timed}
         for each in range(options.rounds + 3):  # of which the first do not count
             for row, form, timer in timed:
@@ -131,7 +155,17 @@ def main() -> None:
             for row in rows
         ]
         _common.print_table(["µs a call", *forms, "ratio"], table)
+        table = [
+            [
+                f"{library}, {row}",
+                f"{medians[row, 'function']:.2f}",
+                f"{medians[row, 'function'] / medians['sum', 'function']:.2f}",
+            ]
+            for row in made
+        ]
+        _common.print_table(["µs a call", "function", "of sum"], table)
         result["microseconds"][library] = {row: {form: medians[row, form] for form in forms} for row in rows}
+        result["microseconds"][library] |= {row: medians[row, "function"] for row in made}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -162,9 +162,7 @@ class Work:
     def part(self, function: Callable[..., Operand], inputs: dict[str, Operand], *arguments: Any) -> Operand:
         """Return a function's result, as a call that is made again by itself where the whole cannot be."""
         given = {name: each.own for name, each in inputs.items()}
-        if self._recording is not None or any(
-            each is None or isinstance(each, tuple) for each in given.values()
-        ):
+        if self._recording is not None or not all(map(libraries.is_array, given.values())):
             return function(self, *inputs.values(), *arguments)
         return self.operand(enter(function, given, *arguments, stream=self._given))
 

@@ -160,8 +160,8 @@ def _copied_at_once(
     is_few = len(spans.sizes) <= _FEW
     if not is_few and driver.is_captured(driver.stream_handle(stream)):
         return False
-    lengths, itemsize = np.array(spans.sizes, np.int64), word.itemsize
-    addresses = np.array(spans.addresses, np.int64)
+    lengths = np.fromiter(spans.sizes, np.int64, len(spans.sizes))
+    addresses, itemsize = np.fromiter(spans.addresses, np.int64, len(lengths)), word.itemsize
     if not lengths.all():  # those without items may be anywhere
         addresses, lengths = addresses[lengths > 0], lengths[lengths > 0]
     if not (number := len(lengths)):
@@ -200,7 +200,7 @@ def _copied_by_kernel(work: Work, views: list[View], target: View) -> bool:
     itemsize, number = target.itemsize, len(views)
     word, nbytes = _WORDS.get(itemsize), [each.size * itemsize for each in views]
     is_fit = 1 < number <= _FEW and all(nbytes) and sum(nbytes) <= _MOST_BY_KERNEL
-    if not is_fit or word is None or any(each.address % itemsize for each in (*views, target)):
+    if not is_fit or word is None or {each.address % itemsize for each in (*views, target)} != {0}:
         work.not_recorded()
         return False
     begins = [sum(nbytes[:i]) for i in range(number)]

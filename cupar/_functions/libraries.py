@@ -223,7 +223,7 @@ class _Cupy(ArrayLibrary):
         index = memories[0].device_id
         if not first.ndim or _is_elsewhere(index) or not _alike(given):
             return None
-        if {*map(_DEVICE, memories)} != {index}:
+        if driver.has_several_devices and {*map(_DEVICE, memories)} != {index}:
             return None
         return Spans([*map(_PTR, memories)], [*map(_SIZE, given)], first.dtype.itemsize)
 

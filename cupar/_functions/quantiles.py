@@ -312,9 +312,8 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     >>> float(arrays.median(np.array([4, 1, 2, 3])))
     2.5
     """
-    return enter(
-        *(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True), stream=stream, of_any_size=_OF_ALL
-    )
+    inputs = {"x": x}
+    return enter(_quantile, inputs, 0.5, axis, "linear", keepdims, True, stream=stream, of_any_size=_OF_ALL)
 
 
 # --- Of many ranges --------------------------------------------------------------------------------------

@@ -291,7 +291,7 @@ class _Writer:
     def _inputs(self) -> list[str]:
         """Return the lines that read the arrays."""
         given = self._asked[1]
-        lines = [f"({''.join(f'x_{i}, ' for i in range(len(given)))}) = given"]
+        lines = [f"({''.join([f'x_{i}, ' for i in range(len(given))])}) = given"]
         for i, x in enumerate(given):
             syntax = self._syntax(x)
             memory = self._library.memory(x)
@@ -316,14 +316,14 @@ class _Writer:
 
     def _add(self, begin: int, end: int, address: str, offset: int = 0) -> None:
         """Add memory, which is apart from all other: else an address could not tell in which it is."""
-        if begin >= end or any(begin < last and first < end for first, last, *_ in self._regions):
+        if begin >= end or True in [begin < last and first < end for first, last, *_ in self._regions]:
             raise _CannotError
         self._regions.append((begin, end, address, offset))
 
     def _shown(self, result: Any, found: list[Any]) -> str:
         """Return the expression for a result, whose arrays are appended to `found`."""
         if isinstance(result, tuple):
-            items = "".join(f"{self._shown(each, found)}, " for each in result)
+            items = "".join([f"{self._shown(each, found)}, " for each in result])
             if type(result) is tuple:
                 return f"({items})"
             self._names[name := f"_class_{len(self._names)}"] = type(result)
@@ -361,8 +361,16 @@ class _Writer:
         return lines
 
     def _runs(self, calls: list[tuple[Any, Any, list[str]]]) -> list[str]:
-        """Return the lines that run algorithms with problems and values."""
+        """Return the lines that run algorithms with problems and values: on a GPU as one, if it can be."""
         names = self._names
+        is_final = False not in [algorithm._built.faster is None for algorithm, *_ in calls]
+        if len(calls) > 1 and is_final and not self._library.on_cpu:
+            from .._call.joined import Joined
+
+            made = Joined([(algorithm, problem) for algorithm, problem, _ in calls])
+            if made.is_graph:
+                names["_run"], every = made._run, [value for *_, values in calls for value in values]
+                return [f"_run(stream, None, (0, {', '.join(every)},))"]
         lines = []
         for k, (algorithm, problem, values) in enumerate(calls):
             names[f"_run_{k}"], names[f"_problem_{k}"] = algorithm._run, problem

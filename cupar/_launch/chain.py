@@ -355,6 +355,48 @@ class Chain:
         return made()
 
 
+def joined(parts: Sequence[tuple[int, Chain]]) -> Chain:
+    """Return chains as one, of which each takes the values of a call that is given by number.
+
+    Its values and numbers are those of all, in their order; each has the number of the call, or the chain,
+    before its name.
+    """
+    made = object.__new__(Chain)
+    made.overlaps, made.name = False not in [chain.overlaps for _, chain in parts], ""
+    made._is_users = False
+    made.values = Layouts(
+        {f"{k}_{n}": each for k, chain in parts for n, each in chain.values.layouts.items()}
+    )
+    made.numbers = tuple([f"{i}_{name}" for i, (_, chain) in enumerate(parts) for name in chain.numbers])
+    made.launches = []
+    for i, (k, chain) in enumerate(parts):
+        for launch, _, function, block in chain.launches:
+            renamed = _renamed(launch, f"{k}_", f"{i}_")
+            made.launches.append((renamed, _packed(renamed, made.values), function, block))
+    return made
+
+
+def _renamed(launch: Launch, call: str, chain: str) -> Launch:
+    """Return a launch that takes the values of one call, and the numbers of one chain, among others."""
+
+    def number(each: Any) -> Any:
+        if isinstance(each, tuple):
+            return tuple(map(number, each))
+        return f"{chain}{each}" if isinstance(each, str) else each
+
+    def parameter(each: Any) -> Any:
+        if isinstance(each, tuple):
+            return tuple(map(parameter, each))
+        if isinstance(each, Value):
+            return Value(f"{call}{each.name}")
+        if isinstance(each, Storage):
+            return Storage(number(each.offset))
+        return replace(each, name=number(each.name)) if isinstance(each, Number) else each
+
+    parameters = tuple(map(parameter, launch.parameters))
+    return replace(launch, grid=number(launch.grid), shared=number(launch.shared), parameters=parameters)
+
+
 def executable_of(chains: Sequence[Chain]) -> Executable:
     """Make an executable graph of chains, one after another, in the current context."""
     kept = [each for chain in chains for each in chain.buffers()]

@@ -67,6 +67,8 @@ class Loaded:
         Of the family, by the numbers that the plan emits.
     chains : dict
         The build's shapes by name.
+    executables : dict
+        How many of each are made at most; 0: it is launched kernel by kernel.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class Loaded:
             }
             # A kernel that waits for its grid is no graph.
             most = 0 if found.get("cooperative") else _EXECUTABLES
-            self._make_executables({name: min(each.executables, most) for name, each in shapes.items()})
+            self.executables = {name: min(each.executables, most) for name, each in shapes.items()}
+            self._make_executables(self.executables)
 
     def _prepare(self, spec: Specialisation) -> None:
         """Set driver attributes of the kernels, before graphs are made."""

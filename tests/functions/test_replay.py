@@ -5,10 +5,10 @@ import os
 import numpy as np
 import pytest
 from support.common import in_threads
+from support.interrupts import each_interrupt
 
 import cupar
 from cupar import arrays
-from cupar._call.algorithm import Algorithm
 from cupar._cpu.calls import CpuAlgorithm
 from cupar._functions import quantiles, replay
 
@@ -188,16 +188,24 @@ def test_an_interrupt_leaves_nothing_half_done(when, monkeypatch):
     np.testing.assert_allclose(arrays.quantile(X + 2, [0.3, 0.6]), np.quantile(X + 2, [0.3, 0.6]), rtol=1e-6)
 
 
-def test_an_interrupt_while_a_call_is_recorded(monkeypatch):
-    """The next one is recorded."""
-    median(X)
-    monkeypatch.setattr(Algorithm, "_completed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        median(X)
-    monkeypatch.undo()
-    for i in range(3):
-        assert median(X + i) == np.median(X + i)
-    assert any(map(callable, replay._KNOWN.all().values()))
+def test_an_interrupt_while_a_call_is_recorded_or_made_again(ctrl_c):
+    """The next one is recorded, or made again."""
+
+    def work():
+        assert arrays.sort(X).tolist() == sorted(X.tolist())
+
+    def check():
+        work()
+        work()
+        assert any(map(callable, replay._KNOWN.all().values()))
+        replay._KNOWN.clear()
+        work()
+
+    check()
+    assert each_interrupt(work, check) > 100
+    for _ in range(3):
+        work()
+    assert each_interrupt(work, work) > 10
 
 
 def test_threads_share_recordings():

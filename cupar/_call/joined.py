@@ -1,0 +1,92 @@
+"""Calls of several algorithms as one: one graph of all their kernels, one behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._base import fork
+from .._device import driver
+from .._launch.chain import Chain, joined
+from .._launch.code import Code, Loaded
+from .._launch.state import Emitted, LaunchState, Read
+from .algorithm import Algorithm
+
+_SPARES = 2  # executables that are made at once; where all are taken, kernels are launched one by one
+
+
+class JoinedLoaded(Loaded):
+    """Chains of several builds in one context, for a problem of each, as a chain of one shape."""
+
+    def __init__(self, calls: Sequence[tuple[Code, Any]], context: driver.Context) -> None:
+        self._context, self.facts, self.shape_names = context, (), ("joined",)
+        self.name = ", ".join(dict.fromkeys([code.spec.algorithm for code, _ in calls]))
+        parts: list[tuple[int, Chain]] = []
+        numbers: list[int] = []
+        may_be_graphs: list[bool] = []
+        self._nbytes = 0
+        for k, (code, problem) in enumerate(calls):
+            loaded, emitted = code.loaded(context), Emitted()
+            nbytes = loaded.plan(loaded.facts, problem, emitted.emit)
+            self._nbytes = max(self._nbytes, nbytes)  # all use the same, as they run one by one
+            for shape, own in zip(*emitted.several(), strict=True):
+                name = loaded.shape_names[shape]
+                parts.append((k, loaded.chains[name]))
+                numbers += own
+                may_be_graphs.append(loaded.executables[name] > 0)
+        self._numbers = tuple(numbers)
+        self.plan = self._emitted
+        self.chains = {"joined": joined(parts)}
+        self.is_graph = bool(parts) and False not in may_be_graphs
+        self._make_executables({"joined": _SPARES * self.is_graph})
+
+    def _emitted(self, facts: Any, problem: Any, emit: Any) -> int:
+        emit(0, self._numbers)
+        return self._nbytes
+
+    def _may_be_made(self, is_another: bool) -> bool:
+        return super()._may_be_made(True)  # so that algorithms get their first ones
+
+    def __del__(self) -> None:
+        try:
+            if driver.is_there(self._context):
+                self.release_spares()
+        except Exception:
+            pass
+
+
+class Joined(Algorithm, uses={}):
+    """Calls of algorithms, each with a problem that stays, which run as one.
+
+    `_run` takes, in place of what reading arguments returns, 0 and the values of all calls in their order.
+
+    Attributes
+    ----------
+    is_graph : bool
+        Whether a graph is made of it: else each algorithm by itself may be launched more quickly.
+    """
+
+    def __init__(self, calls: Sequence[tuple[Algorithm, Any]]) -> None:
+        self._calls = [(each._code, problem) for each, problem in calls]
+        self._contexts: dict[driver.Context, JoinedLoaded] = {}
+        super().__init__(calls[0][0]._built, ())
+        with driver.relaxed_capture_mode():  # now, as to make graphs may wait for the GPU
+            self.is_graph = self._in(driver.current_context()).is_graph
+
+    def _in(self, context: driver.Context) -> JoinedLoaded:
+        loaded = self._contexts.get(context)
+        if loaded is None:
+            loaded = self._contexts[context] = JoinedLoaded(self._calls, context)
+        return loaded
+
+    def _new_state(self, context: driver.Context, number: int | None, stream: int) -> LaunchState:
+        return LaunchState(self._in(context), lambda lend: _not_read, context, number, stream)
+
+    def _forget(self) -> None:
+        super()._forget()
+        fork.leak(self._contexts)
+        self._contexts = {}
+
+
+def _not_read(arguments: tuple[Any, ...]) -> Read:
+    raise TypeError("calls that are joined have no arguments, but values")

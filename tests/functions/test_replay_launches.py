@@ -1,0 +1,177 @@
+"""What calls of `cupar.arrays` launch that are made again from a recording, on a fake GPU."""
+
+import gc
+from functools import partial
+
+import numpy as np
+import pytest
+from support import cupys
+from support.gpu import pretended
+
+import cupar
+from cupar import arrays
+from cupar._call.joined import JoinedLoaded
+from cupar._device import driver, storage
+from cupar._functions import items, replay
+
+F4 = np.dtype("f4")
+
+
+def _waiting(factory, *given, wait=True):
+    return factory(*given)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    cupar.cache.clear(disk=False)  # of objects that have loaded their code elsewhere
+    found = pretended(monkeypatch)
+    monkeypatch.setitem(driver._parts, driver.current_context().number, {})
+    found.stream = cupys.pretended(monkeypatch)
+    monkeypatch.setattr(driver, "is_plain", lambda stream: True)
+    monkeypatch.setattr(storage.Workspace, "grow", lambda self, nbytes: True)
+    # Not in the background, for which `concatenate` does not wait.
+    monkeypatch.setattr(items, "segmented_copy", partial(_waiting, items.segmented_copy))
+    driver.library().cuMemcpyDtoDAsync_v2 = lambda *_: 0
+    driver.library().cuMemcpyHtoDAsync_v2 = lambda *_: 0
+    yield found
+    replay._KNOWN.clear()
+    cupys.forget()
+
+
+@pytest.fixture
+def calls(gpu, monkeypatch):
+    return cupys.Calls(monkeypatch)
+
+
+def new(*shape, dtype=F4):
+    return cupys.ndarray(shape, dtype)
+
+
+def scaled(a):
+    return a * 2
+
+
+FUNCTIONS = {
+    "median": (lambda x: arrays.median(x, keepdims=True), [(1000,)]),
+    "quantiles": (lambda x: arrays.quantile(x, [0.1, 0.25, 0.5, 0.9]), [(1000,)]),
+    "transform": (lambda x: arrays.transform(scaled, x), [(8, 9)]),
+    "concatenate": (lambda *x: arrays.concatenate(x), [(1 + i, 3) for i in range(16)]),
+    "columns": (lambda *x: arrays.concatenate(x, axis=1), [(8, 9), (8, 2)]),
+}
+
+
+def known(call, given):
+    """Make a call until it is recorded: the first one makes known what its arrays are."""
+    for _ in range(3):
+        call(*given)
+    assert any(map(callable, replay._KNOWN.all().values()))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_are_those_of_the_recorded_call(name, calls, monkeypatch):
+    """Addresses are in the same arguments and results, and as far apart in temporaries, or farther."""
+    call, shapes = FUNCTIONS[name]
+    first, other = ([new(*shape) for shape in shapes] for _ in range(2))
+    known(call, first)
+    calls.taken()
+    with monkeypatch.context() as patched:  # recorded again
+        patched.setattr(replay, "again", lambda asked: True)
+        result = call(*first)
+    values, places = calls.taken()
+    again = call(*other)
+    found, others = calls.taken()
+    assert found == values and len(places) == len(others)
+    temporaries = {}
+    for (one, offset), (its, its_offset) in zip(places, others, strict=True):
+        if one is result:
+            assert (its is again, its_offset) == (True, offset)
+        elif one in first:
+            assert (its, its_offset) == (other[first.index(one)], offset)
+        else:
+            assert its not in (*other, *first, again, result)
+            temporaries.setdefault(id(one), (one, its_offset - offset))
+            assert temporaries[id(one)][1] == its_offset - offset
+    ends = 0
+    for one, begin in sorted(temporaries.values(), key=lambda each: each[1]):
+        assert begin % 256 == 0 and begin >= ends
+        ends = begin + one.nbytes
+    assert (again.shape, again.dtype) == (result.shape, result.dtype) and again is not result
+
+
+def test_several_algorithms_are_one_launch(gpu):
+    x, q = new(1000), [0.1, 0.25, 0.5, 0.9]
+    known(lambda x: arrays.quantile(x, q), [x])
+    for _ in range(3):
+        gpu.launched.clear()
+        arrays.quantile(x, q)
+        assert len(gpu.launched) == 1
+    gpu.stream.ptr = 7  # a second executable
+    for _ in range(3):
+        gpu.launched.clear()
+        arrays.quantile(x, q)
+        assert len(gpu.launched) == 1
+
+
+def test_a_captured_stream_gets_kernel_by_kernel(gpu, monkeypatch):
+    x = new(1000)
+    known(arrays.median, [x])
+    gpu.launched.clear()
+    monkeypatch.setattr(driver, "stream_number", lambda stream: None if stream in gpu.captured else stream)
+    gpu.stream.ptr = 7
+    gpu.captured.add(7)
+    arrays.median(x)
+    assert len(gpu.launched) == 2
+    gpu.captured.clear()
+    gpu.launched.clear()
+    arrays.median(x)
+    assert len(gpu.launched) == 1
+
+
+def test_threads_that_find_no_executable_launch_kernel_by_kernel(gpu):
+    x = new(1000)
+    known(arrays.median, [x])
+    for stream, launches in ((0, 1), (7, 1), (8, 2), (0, 1), (8, 2)):
+        gpu.stream.ptr = stream
+        gpu.launched.clear()
+        arrays.median(x)
+        assert len(gpu.launched) == launches
+
+
+def test_graphs_go_with_the_recording(gpu):
+    x = new(1000)
+    before = len(gpu.graphs)
+    arrays.median(x)
+    made = len(gpu.graphs) - before
+    known(arrays.median, [x])
+    arrays.median(x)
+    assert any(isinstance(each, JoinedLoaded) for each in gc.get_objects())
+    assert len(gpu.graphs) - before == made + 2
+    replay._KNOWN.clear()
+    gc.collect()
+    assert len(gpu.graphs) - before == made
+
+
+def test_another_current_device_takes_the_general_path(gpu, monkeypatch):
+    monkeypatch.setattr(driver, "has_several_devices", True)
+    monkeypatch.setattr("cupar._device.peers.check_memory", lambda name, address: None)
+    x = new(1000)
+    known(arrays.median, [x])
+    (call,) = filter(callable, replay._KNOWN.all().values())
+    assert call([x], []) is not None
+    device = driver.current_device()
+    monkeypatch.setattr(driver, "current_device", lambda: driver.Device(1, device.cc))
+    (call.__globals__).update(_current=driver.current_device)
+    assert call([x], []) is None
+
+
+@pytest.mark.parametrize("change", ["strided", "misaligned"])
+def test_arrays_that_lie_otherwise_take_the_general_path(change, gpu):
+    x, y = new(1000), new(1000)
+    known(arrays.median, [x])
+    (call,) = filter(callable, replay._KNOWN.all().values())
+    if change == "strided":
+        y._c_contiguous = False
+    else:
+        y.data.ptr += 2
+    assert call([x], []) is not None
+    assert call([y], []) is None

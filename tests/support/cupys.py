@@ -1,0 +1,87 @@
+"""Arrays like CuPy's for a fake GPU, which have addresses and no items; and the values of calls with them."""
+
+import ctypes
+import importlib.machinery
+import struct
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+
+from cupar._call import algorithm
+from cupar._device import arrays, driver
+from cupar._functions import libraries
+
+FIRST, APART = 1 << 30, 1 << 20
+
+
+class ndarray:
+    made: ClassVar[list] = []  # each at an address that no other one has
+
+    def __init__(self, shape, dtype):
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype, self.ndim = np.dtype(dtype), len(self.shape)
+        self.size = int(np.prod(self.shape, dtype=int))
+        self.nbytes = self.size * self.dtype.itemsize
+        steps = [int(np.prod(self.shape[i + 1 :], dtype=int)) for i in range(self.ndim)]
+        self.strides = tuple(step * self.dtype.itemsize for step in steps)
+        self._c_contiguous = self._f_contiguous = True
+        self.flags = SimpleNamespace(c_contiguous=True, f_contiguous=True)
+        self.data = SimpleNamespace(ptr=FIRST + APART * len(self.made), device_id=0)
+        self.made.append(self)
+
+    def get(self):
+        raise AssertionError("a fake GPU has no items")
+
+
+ndarray.__module__ = "cupy"
+
+
+def pretended(monkeypatch):
+    """Pretend that there is CuPy, whose current stream has the handle `stream.ptr`; return that."""
+    stream = SimpleNamespace(ptr=0)
+    cupy = ModuleType("cupy")
+    cupy.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+    cupy.ndarray, cupy.cuda = ndarray, SimpleNamespace(get_current_stream=lambda: stream)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(ndarray, "made", [])
+    thread = SimpleNamespace(ask=lambda: 0, number=ctypes.c_uint64(driver.current_context().number))
+    monkeypatch.setattr(algorithm, "_this_thread", thread)
+    libraries._cupy.cache_clear()
+    return stream
+
+
+def forget():
+    """Forget the classes above."""
+    libraries._cupy.cache_clear()
+    libraries._known.pop(ndarray, None)
+    arrays.CUPY.discard(ndarray)
+    arrays._readers.pop(ndarray, None)
+
+
+class Calls:
+    """Records the values that algorithms run with."""
+
+    def __init__(self, monkeypatch):
+        self.values, run = [], algorithm.Algorithm._run
+
+        def recorded(made, stream, arguments, read=None):
+            self.values += (made._values_of(arguments) if read is None else read)[1:]
+            run(made, stream, arguments, read)
+
+        monkeypatch.setattr(algorithm.Algorithm, "_run", recorded)
+
+    def taken(self):
+        """Return the values of all calls, and for each address in them, the array and the bytes behind it."""
+        found, self.values = self.values, []
+        values, places = [], []
+        for value in found:
+            words = [value] if isinstance(value, int) else list(struct.unpack(f"={len(value) // 8}q", value))
+            for i, word in enumerate(words):
+                number = (word - FIRST) // APART
+                if 0 <= number < len(ndarray.made):
+                    places.append((ndarray.made[number], (word - FIRST) % APART))
+                    words[i] = "an address"
+            values.append(words)
+        return values, places
