@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from .._base import fork
@@ -24,25 +25,20 @@ class JoinedLoaded(Loaded):
         parts: list[tuple[int, Chain]] = []
         numbers: list[int] = []
         may_be_graphs: list[bool] = []
-        self._nbytes = 0
+        storage = 0  # of all, which use it one by one
         for k, (code, problem) in enumerate(calls):
             loaded, emitted = code.loaded(context), Emitted()
             nbytes = loaded.plan(loaded.facts, problem, emitted.emit)
-            self._nbytes = max(self._nbytes, nbytes)  # all use the same, as they run one by one
+            storage = max(storage, nbytes)
             for shape, own in zip(*emitted.several(), strict=True):
                 name = loaded.shape_names[shape]
                 parts.append((k, loaded.chains[name]))
                 numbers += own
                 may_be_graphs.append(loaded.executables[name] > 0)
-        self._numbers = tuple(numbers)
-        self.plan = self._emitted
+        self.plan = partial(_plan, storage, tuple(numbers))
         self.chains = {"joined": joined(parts)}
         self.is_graph = bool(parts) and False not in may_be_graphs
         self._make_executables({"joined": _SPARES * self.is_graph})
-
-    def _emitted(self, facts: Any, problem: Any, emit: Any) -> int:
-        emit(0, self._numbers)
-        return self._nbytes
 
     def _may_be_made(self, is_another: bool) -> bool:
         return super()._may_be_made(True)  # so that algorithms get their first ones
@@ -53,6 +49,11 @@ class JoinedLoaded(Loaded):
                 self.release_spares()
         except Exception:
             pass
+
+
+def _plan(nbytes: int, numbers: tuple[int, ...], facts: Any, problem: Any, emit: Any) -> int:
+    emit(0, numbers)
+    return nbytes
 
 
 class Joined(Algorithm, uses={}):

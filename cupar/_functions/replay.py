@@ -141,6 +141,8 @@ def request(function: Any, inputs: Iterable[Any], arguments: tuple[Any, ...]) ->
     operators: list[Any] = []
     try:
         tokens = [_TOKENS[type(each)](each, found, operators) for each in inputs]
+        if driver.has_several_devices:
+            tokens.append(driver.current_device())
         classes = (*map(type, arguments),)
         floats = _PLAIN.get(classes)
         if floats is None and {*classes} <= _ATOMS_AND_FLOATS:
@@ -280,9 +282,6 @@ class _Writer:
         on_cpu, names = self._library.on_cpu, self._names
         names["_refused"] = device.refuses_host if on_cpu else device.is_cpu
         wrong = ["_refused()"]
-        if not on_cpu and driver.has_several_devices:
-            names.update(_current=driver.current_device, _device=driver.current_device())
-            wrong.append("_current() != _device")
         for i, check in enumerate(checks):
             names[f"_check_{i}"] = check
             wrong.append(f"not _check_{i}(operators[{i}])")
