@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
-from ._kernels.segmented_copy import SEGMENTED_COPY
+from ._kernels.segmented_copy import MOST_ITEMS, SEGMENTED_COPY
 from ._kernels.segments import SegmentsProblem
-from ._launch.arguments import two_phases
+from ._launch.arguments import item_count, two_phases
 from ._launch.segments import check_segments
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.factory_cache import memoised
@@ -29,6 +29,7 @@ class SegmentedCopy(
         "start_offsets_in": "num_segments",
         "end_offsets_in": "num_segments",
         "start_offsets_out": "num_segments",
+        "d_out_num_items": 1,
     },
     disjoint_outputs=True,
 ):
@@ -41,16 +42,21 @@ class SegmentedCopy(
         num_segments: int,
         start_offsets_in: Array,
         end_offsets_in: Array,
-        start_offsets_out: Array,
+        start_offsets_out: Array | None = None,
         stream: Stream = None,
+        *,
+        d_out_num_items: Array | None = None,
+        max_items: int | None = None,
     ) -> None:
         """Copy `num_segments` segments, from 0 to 2**33 - 1.
 
         The arrays must hold all items that the offsets name, which is checked on
-        the CPU alone. `stream` as in `Algorithm`.
+        the CPU alone. Of segments one after another, the first `max_items` are
+        written; by default all. The other arguments are None where the copy was
+        built without them. `stream` as in `Algorithm`.
         """
         offsets = start_offsets_in, end_offsets_in, start_offsets_out
-        self._run(stream, (d_in, d_out, num_segments, *offsets))
+        self._run(stream, (d_in, d_out, num_segments, *offsets, d_out_num_items, max_items))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -60,9 +66,10 @@ class SegmentedCopy(
     def _problem_maker(spec: Specialisation) -> Callable[..., SegmentsProblem]:
         from ._device.arrays import length
 
-        def problem(d_in: Any, num_segments: int) -> SegmentsProblem:
+        def problem(d_in: Any, num_segments: int, max_items: int | None) -> SegmentsProblem:
             check_segments(num_segments)
-            return SegmentsProblem(num_segments, length(d_in), 0, 0)
+            most = MOST_ITEMS if max_items is None else item_count("max_items", max_items)
+            return SegmentsProblem(num_segments, length(d_in), most, 0)
 
         return problem
 
@@ -73,8 +80,9 @@ def segmented_copy(
     d_out: ArrayOrType,
     start_offsets_in: ArrayOrType,
     end_offsets_in: ArrayOrType,
-    start_offsets_out: ArrayOrType,
+    start_offsets_out: ArrayOrType | None = None,
     *,
+    d_out_num_items: ArrayOrType | None = None,
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
@@ -82,9 +90,10 @@ def segmented_copy(
     """Build a copy of segments, or fetch it from the cache.
 
     Items ``start_offsets_in[s]`` to ``end_offsets_in[s] - 1`` are written from
-    ``start_offsets_out[s]`` on. Segments may have any lengths, be in any order
-    and overlap in the input; one that ends where it begins or before is empty.
-    Where they overlap in the output, an item is what one of them writes.
+    ``start_offsets_out[s]`` on, or behind those of the segment before. Segments
+    may have any lengths, be in any order and overlap in the input; one that
+    ends where it begins or before is empty. Where they overlap in the output,
+    an item is what one of them writes.
 
     Parameters
     ----------
@@ -93,9 +102,12 @@ def segmented_copy(
     d_out : device array, iterator or dtype
         Where the items go, of the same dtype or one that they are converted to.
         It may not overlap the input.
-    start_offsets_in, end_offsets_in, start_offsets_out
-        Device arrays, iterators or dtypes, `num_segments` items. Of any integer
-        dtype.
+    start_offsets_in, end_offsets_in : device arrays, iterators or dtypes
+        `num_segments` items. Of any integer dtype.
+    start_offsets_out : device array, iterator, dtype or None
+        The same. None: segments are written one after another.
+    d_out_num_items : device array, iterator, dtype or None
+        One integer: the number of items of all segments.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         iterators call: see `Algorithm`, which also lists exceptions.
@@ -121,11 +133,10 @@ def segmented_copy(
     parts of one are segments, too, of an array that spans all of them.
     """
     source = argument("d_in", d_in)
-    offsets = {
-        "start_offsets_in": start_offsets_in,
-        "end_offsets_in": end_offsets_in,
-        "start_offsets_out": start_offsets_out,
-    }
-    found = [integers(name, each) for name, each in offsets.items()]
+    found = [integers("start_offsets_in", start_offsets_in), integers("end_offsets_in", end_offsets_in)]
+    if start_offsets_out is not None:
+        found.append(integers("start_offsets_out", start_offsets_out))
+    if d_out_num_items is not None:
+        found.append(integers("d_out_num_items", d_out_num_items, output=True))
     arguments = source, converting("d_out", d_out, source), *found
     return obtain(SegmentedCopy, "segmented_copy", arguments, {}, cc, wait, link)

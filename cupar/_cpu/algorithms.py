@@ -181,20 +181,52 @@ def segmented_scan(kit: Kit) -> Phases:
 
 
 def segmented_copy(kit: Kit) -> Phases:
-    read, write, bounds, start = (
-        kit.read("d_in"),
-        kit.write("d_out"),
-        kit.bounds(),
-        kit.offset("start_offsets_out"),
-    )
+    read, write, bounds = kit.read("d_in"), kit.write("d_out"), kit.bounds()
+    is_packed, is_told = ("start_offsets_out" not in kit.arguments, "d_out_num_items" in kit.arguments)
+    start = inlined(lambda p, i: 0) if is_packed else kit.offset("start_offsets_out")
+    if not is_packed and not is_told:
 
-    def each(p: Any, i: Any) -> None:
-        low, high = bounds(p, i)
-        to = start(p, i) - low
-        for k in range(low, high):
-            write(p, k + to, read(p, k))
+        def each(p: Any, i: Any) -> None:
+            low, high = bounds(p, i)
+            to = start(p, i) - low
+            for k in range(low, high):
+                write(p, k + to, read(p, k))
 
-    return kit.segments(each)
+        return kit.segments(each)
+    (load, store), tell = kit.column(0), kit.write("d_out_num_items") if is_told else inlined(_tell_nobody)
+    most, _, capacity = map(integer, kit.numbers)
+
+    def part(p: Any) -> None:
+        total = 0
+        for i in range(begin(p), end(p)):
+            low, high = bounds(p, i)
+            total += high - low
+        store(p, number(p), total)
+
+    def carry(p: Any) -> None:
+        total = 0
+        for i in range(end(p)):
+            own = load(p, i)
+            store(p, i, total)
+            total += own
+        tell(p, 0, total)
+
+    def go_on(p: Any) -> None:
+        behind, left = load(p, number(p)), min(most(p), capacity(p))
+        for i in range(begin(p), end(p)):
+            low, high = bounds(p, i)
+            to = (behind if is_packed else start(p, i)) - low
+            behind += high - low
+            if is_packed:
+                high = min(high, left - to)
+            for k in range(low, high):
+                write(p, k + to, read(p, k))
+
+    return kit.listed(part, carry, go_on)
+
+
+def _tell_nobody(p: Any, i: Any, value: Any) -> None:
+    pass
 
 
 def search(kit: Kit) -> Phases:

@@ -168,7 +168,11 @@ class Kit:
     def segments(self, each: Callable[..., None]) -> Phases:
         """Return the phases that call a function for each segment; the first one checks offsets, if given."""
         phases = mapped(each)
-        return phases if "start_offsets_in" not in self.arguments else (self._check(), *phases)
+        return phases if "start_offsets_in" not in self.arguments else self.listed(*phases)
+
+    def listed(self, *phases: Callable[[Any], None]) -> Phases:
+        """Return phases behind one that checks the offsets of segments."""
+        return (self._check(), *phases)
 
     def _check(self) -> Callable[[Any], None]:
         """Return the phase that looks for a segment whose items are not there."""
@@ -176,6 +180,8 @@ class Kit:
         capacity, capacity_out = map(integer, self.numbers[1:])
         out = self.offset("start_offsets_out") if "start_offsets_out" in self.arguments else None
         begins = inlined(lambda p, i, low: low) if out is None else inlined(lambda p, i, low: out(p, i))
+        if out is None and self.spec.algorithm == "segmented_copy":  # one after another, as far as they fit
+            capacity_out, begins = inlined(lambda p: 2**63 - 1), inlined(lambda p, i, low: 0)
         beyond_output = offsets.BEYOND_OUTPUT if out is None else offsets.OUTPUT_BEYOND
         before, beyond, output_before = offsets.BEFORE, offsets.BEYOND, offsets.OUTPUT_BEFORE
         has_outputs, words = out is not None, offsets.WORDS

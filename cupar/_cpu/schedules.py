@@ -160,8 +160,12 @@ def is_listed(spec: Specialisation) -> bool:
 def phase_spec_of(spec: Specialisation) -> PhaseSpec:
     """Return the phases of a specialisation, without columns of arguments that it does not have."""
     declared = _NUMPYS if is_numpys(spec) else PHASE_SPECS[spec.algorithm]
-    absent = {"d_in_items", "d_in_items1", "d_in_values"} - {each.name for each in spec.arguments}
+    given = {each.name for each in spec.arguments}
+    absent = {"d_in_items", "d_in_items1", "d_in_values"} - given
     declared = declared._replace(item=tuple(name for name in declared.item if name not in absent))
+    is_packed, is_told = "start_offsets_out" not in given, "d_out_num_items" in given
+    if spec.algorithm == "segmented_copy" and (is_packed or is_told):
+        declared = declared._replace(phases="p1p", part=("word",))  # lengths are summed up before
     if is_listed(spec) and not is_numpys(spec):
         declared = declared._replace(phases="p" + declared.phases, check=("check",))
     return declared

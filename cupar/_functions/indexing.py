@@ -20,7 +20,7 @@ from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work, enter
 from .described import described
 from .items import Counted, along, bits, copy_spans, joined, size_of, taken
-from .rows import bounds, check_numbers, places_of, promoted, scanned_rows, wrapped
+from .rows import bounds, check_numbers, places_of, promoted, reduced_rows, scanned_rows, wrapped
 from .values import cast, integer
 
 # --- Taken and repeated ----------------------------------------------------------------------------------
@@ -46,6 +46,42 @@ def _repeated_item(s: Any) -> Any:
 
 def _not_negative(value: Any) -> Any:
     return value if value > 0 else 0
+
+
+# Items that are repeated often are segments of an input that has each as often as the result has items: a
+# place there is the item's number, and bits that tell which one it is.
+_OFTEN, _PLACE_BITS = 64, 63
+
+
+def _first_place(s: Any) -> Any:
+    i, width = s
+    return i << width
+
+
+def _last_place(s: Any) -> Any:
+    i, width, times, total = s
+    return (i << width) + (times if times < total else total)
+
+
+def _item_at(s: Any) -> Any:
+    place, width = s
+    return place >> width
+
+
+def _repeated_often(work: Work, x: Operand, times: Any, length: int, total: int) -> Operand:
+    """Return each item several times, in all so many of the result as it has room for."""
+    numbers, width, out = (
+        CountingIterator(np.int64(0)),
+        constant(total.bit_length()),
+        work.empty((total,), x.dtype),
+    )
+    first = TransformIterator(ZipIterator(numbers, width), _first_place, INT64)
+    last = TransformIterator(ZipIterator(numbers, width, times, constant(total)), _last_place, INT64)
+    item = TransformIterator(ZipIterator(numbers, width), _item_at, INT64)
+    source, target = PermutationIterator(bits(x.items), item), bits(out.items)
+    copy = segmented_copy(source, target, first, last)
+    work.run(copy, source, target, length, first, last, max_items=total)
+    return out
 
 
 def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: Any, size: Any) -> Any:
@@ -75,6 +111,10 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
         scanned_rows(work, times, ends.items, AxisLayout(1, layout.length, 1), OpKind.PLUS, None)
     count = work.made(ends.items[-1:] if layout.length else constant(0), (), INT64)
     total = int(work.host(count)) if length is None else length
+    n, is_often = layout.length, layout.rows == 1 and total >= _OFTEN * layout.length > 0
+    if is_often and n.bit_length() + total.bit_length() <= _PLACE_BITS:
+        out = _repeated_often(work, x, times, n, total)
+        return out if length is None else Counted(out, count)
     places = work.temporary(total, INT64)
     numbers = CountingIterator(np.int64(0))
     if total and layout.length:
@@ -146,19 +186,6 @@ def _signed(offsets: Any) -> Any:
     return cast(offsets, INT64)
 
 
-def _start_out(s: Any) -> Any:
-    first, last, behind = s
-    return behind - (last - first) if last > first else behind
-
-
-def _end_within_capacity(s: Any) -> Any:
-    """Return where a range ends whose items are written from some place on, if there is room for them."""
-    first, last, to, capacity = s
-    if last - first > capacity - to:
-        last = first + capacity - to
-    return last
-
-
 @described("x", "starts", "ends", starts="indices", ends="indices", size="length")
 def take_ranges(
     work: Work, x: Any, starts: Any, ends: Any, /, *, size: int | None = None, stream: Any = None
@@ -174,29 +201,21 @@ def take_ranges(
     check_numbers("ends", ends, "iu")
     if starts.shape != ends.shape:
         raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
-    length, number = size_of(size), starts.size
+    total, number = size_of(size), starts.size
     first, last = (
         TransformIterator(ZipIterator(_signed(each.items), constant(x.size)), _cut, INT64)
         for each in (starts, ends)
     )
-    behind = work.empty((number,), INT64)
-    if number:
+    if total is None:
+        found = work.empty((), INT64)
         lengths = TransformIterator(ZipIterator(first, last), _length, INT64)
-        scanned_rows(work, lengths, behind.items, AxisLayout(1, number, 1), OpKind.PLUS, None)
-    count = work.made(behind.items[-1:] if number else constant(0), (), INT64)
-    total = int(work.host(count)) if length is None else length
-    out = work.empty((total,), x.dtype)
-    if total and number and x.size:
-        to = TransformIterator(ZipIterator(first, last, behind.items), _start_out, INT64)
-        end = last
-        if length is not None:
-            end = TransformIterator(
-                ZipIterator(first, last, to, constant(total)), _end_within_capacity, INT64
-            )
-        source, target = bits(x.items), bits(out.items)
-        algorithm = segmented_copy(source, target, first, end, to)
-        work.run(algorithm, source, target, number, first, end, to)
-    return out if length is None else Counted(out, count)
+        reduced_rows(work, lengths, found.items, AxisLayout(1, number, 1), OpKind.PLUS, np.int64(0))
+        total = int(work.host(found))
+    out, count = work.empty((total,), x.dtype), work.empty((), INT64)
+    source, target = bits(x.items), bits(out.items)
+    algorithm = segmented_copy(source, target, first, last, d_out_num_items=count.items)
+    work.run(algorithm, source, target, number, first, last, d_out_num_items=count.items, max_items=total)
+    return out if size is None else Counted(out, count)
 
 
 # --- Joined and subtracted -------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def shown_parameters(method: Any) -> list[str]:
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
 
 
-_OPTIONAL = ("begin_bit", "end_bit", "max_segment_size", "n")  # parameters that are a number or None
+# Parameters that are a number or None.
+_OPTIONAL = ("begin_bit", "end_bit", "max_items", "max_segment_size", "n")
 
 
 def problem_of(cls: type[Algorithm], spec: Specialisation) -> Any:

@@ -162,12 +162,12 @@ class IteratorNode:
         """The nodes that this one reads or writes through."""
         return ()
 
-    @property
+    @cached_property
     def readable(self) -> bool:
         """Whether it yields items."""
         return all(child.readable for child in self.children)
 
-    @property
+    @cached_property
     def writable(self) -> bool:
         """Whether it takes items."""
         return bool(self.children) and all(child.writable for child in self.children)
@@ -380,11 +380,11 @@ class Permutation(IteratorNode):
         yield from self.values.slots(0, read_only)
         yield from self.indices.slots(step, read_only=True)
 
-    @property
+    @cached_property
     def readable(self) -> bool:
         return self.values.readable
 
-    @property
+    @cached_property
     def writable(self) -> bool:
         return self.values.writable
 
@@ -429,11 +429,11 @@ class _Changing(_Wrapper):
 
     output: bool
 
-    @property
+    @cached_property
     def readable(self) -> bool:
         return not self.output and self.child.readable
 
-    @property
+    @cached_property
     def writable(self) -> bool:
         return self.output and self.child.writable
 

@@ -19,6 +19,8 @@ from .family import (
     ceil_div,
     i64,
     members,
+    value_or_null,
+    void,
 )
 from .segments import SegmentsProblem
 from .tuning import Tunable, value_types
@@ -27,42 +29,42 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _GROUP = 1024  # segments that a block sums up, a thread for each
+MOST_ITEMS = 2**63 - 1  # that are written
 _NAMES = ("few", "many")
 _FEW, _MANY = range(2)
 
-_STARTS, _ENDS, _OUTS = map(Value, ("start_offsets_in", "end_offsets_in", "start_offsets_out"))
+_STARTS, _ENDS = map(Value, ("start_offsets_in", "end_offsets_in"))
 _SUMMED = Storage(), Storage("begins")  # where segments end in their group, and where groups begin
 _GROUPS = Launch("cupar_segmented_copy_ends", "groups", _GROUP, (_STARTS, _ENDS, i64("segments"), *_SUMMED))
 _BEGINS = Launch("cupar_segmented_copy_begins", 1, _GROUP, (Storage("begins"), i64("groups")))
-_COPY = Launch(
-    "cupar_segmented_copy",
-    "grid",
-    "threads",
-    (Value("d_in"), Value("d_out"), _STARTS, _OUTS, i64("segments"), *_SUMMED, i64("groups")),
-)
-_NUMBERS = ("segments", "groups", "begins", "grid")
-_SHAPES = {
-    "few": Shape(_NUMBERS, (_GROUPS, _COPY)),
-    "many": Shape(_NUMBERS, (_GROUPS, _BEGINS, _COPY)),
-}
+_NUMBERS = ("segments", "groups", "begins", "most", "grid")
 
 
-def _planner(given: Properties) -> tuple[Plan, tuple[int, int]]:
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    outs, count = (value_or_null(spec, name) for name in ("start_offsets_out", "d_out_num_items"))
+    arrays = Value("d_in"), Value("d_out"), _STARTS, outs, count
+    numbers = i64("segments"), *_SUMMED, i64("groups"), i64("most")
+    copy = Launch("cupar_segmented_copy", "grid", "threads", (*arrays, *numbers))
+    return {"few": Shape(_NUMBERS, (_GROUPS, copy)), "many": Shape(_NUMBERS, (_GROUPS, _BEGINS, copy))}
+
+
+def _planner(given: Properties) -> tuple[Plan, tuple[int, int, int]]:
     threads = given["threads"]
-    return _plan, (threads // 32 * given["tile"], given.resident("cupar_segmented_copy", threads))
+    resident = given.resident("cupar_segmented_copy", threads)
+    return _plan, (threads // 32 * given["tile"], resident, given["is_told"])
 
 
-def _plan(facts: tuple[int, int], problem: SegmentsProblem, emit: Emit) -> int:
-    items, at_once = facts  # of a block, and blocks
-    segments, num_items = problem[0], problem[1]
-    if segments == 0:
+def _plan(facts: tuple[int, int, int], problem: SegmentsProblem, emit: Emit) -> int:
+    items, at_once, is_told = facts  # of a block, and blocks
+    segments, num_items, most, _ = problem
+    if segments == 0 and not is_told:
         return 0
-    groups, begins = ceil_div(segments, _GROUP), aligned(8 * segments)
+    groups, begins = max(ceil_div(segments, _GROUP), 1), aligned(8 * segments)
     # Segments may have more items than the array, if they overlap: blocks go on until all are copied.
     grid = at_once
     if num_items > 0:
         grid = min(at_once, ceil_div(num_items, items))
-    emit(_FEW if groups == 1 else _MANY, (segments, groups, begins, grid))
+    emit(_FEW if groups == 1 else _MANY, (segments, groups, begins, most, grid))
     return begins + 8 * (groups + 1)
 
 
@@ -89,14 +91,15 @@ _TUNABLE = Tunable("segmented_copy", policies.SegmentedCopyPolicy, _default, val
 
 
 def _traits(spec: Specialisation) -> str:
-    return members(**_TUNABLE.given(spec)._asdict())
+    missing = [name for name in ("start_offsets_out", "d_out_num_items") if not spec.has(name)]
+    return members(*void(*(f"{name}_t" for name in missing)), **_TUNABLE.given(spec)._asdict())
 
 
 SEGMENTED_COPY = Family(
     "segmented_copy/segmented_copy.cuh",
-    ("threads", "tile"),
+    ("threads", "tile", "is_told"),
     _NAMES,
-    lambda spec: _SHAPES,
+    _shapes,
     _planner,
     _traits,
     tunable=_TUNABLE,

@@ -16,7 +16,7 @@ import cupar
 from cupar import arrays
 from cupar._base import device
 from cupar._device import driver
-from cupar._functions import libraries
+from cupar._functions import indexing, libraries
 from cupar._functions.calls import Work
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -256,6 +256,19 @@ def test_nothing_is_read_beyond_items_that_are_repeated():
     assert count == 0
     items, count = arrays.repeat(N[:0], N[:0], size=5)
     assert items.shape == (5,) and count == 0
+
+
+@pytest.mark.parametrize("place_bits", [63, 3])
+def test_items_that_are_repeated_often_are_as_others(place_bits, monkeypatch):
+    """They are copied, unless there are too many for the bits of a place."""
+    monkeypatch.setattr(indexing, "_PLACE_BITS", place_bits)
+    x = np.arange(6, dtype="f4")
+    times = np.array([0, 500, 1, 0, 300, 7])
+    right = np.repeat(x, times)
+    assert np.array_equal(arrays.repeat(x, times), right)
+    for size in (400, 501, 1000):
+        items, count = arrays.repeat(x, times, size=size)
+        assert np.array_equal(items[:808], right[:size]) and items.shape == (size,) and count == 808
 
 
 def test_numbers_stand_for_arrays_where_one_is_searched_for_or_joined():

@@ -157,6 +157,13 @@ def copies_of_segments(dtype, n):
             host = d_in.get()
             expected = [host[s : max(s, e)] for s, e in zip(starts[order], ends[order], strict=True)]
             assert np.array_equal(d_out.get(), np.concatenate([host[:0], *expected])), (dtype, n, mean)
+            given = *(cp.asarray(each[order]) for each in (starts, ends)), cp.zeros(1, "i8")
+            packed = cupar.segmented_copy(d_in, d_out, *given[:2], d_out_num_items=given[2])
+            d_out[...] = 0
+            named = {"d_out_num_items": given[2], "max_items": d_out.size}
+            storage = cp.empty(packed(None, d_in, d_out, len(starts), *given[:2], **named), "u1")
+            packed(storage, d_in, d_out, len(starts), *given[:2], **named)
+            assert np.array_equal(d_out.get(), np.concatenate([host[:0], *expected])), (dtype, n, mean)
 
 
 def columns(dtype, n):

@@ -24,6 +24,18 @@ def check(copy, host, starts, ends, outs, room):
     np.testing.assert_array_equal(d_out.get(), expected)
 
 
+def check_packed(copy, host, starts, ends, most):
+    """Copy segments one after another, of which some may not fit, and compare."""
+    segments = [host[s : max(s, e)] for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+    expected = np.concatenate([host[:0], *segments])
+    d_in, d_out, count = cp.asarray(host), cp.full(len(expected) + 3, 7, host.dtype), cp.full(1, 7, "i8")
+    offsets = [cp.asarray(each) for each in (starts, ends)]
+    copy.run(d_in, d_out, len(starts), *offsets, d_out_num_items=count, max_items=most)
+    written = len(expected) if most is None else min(most, len(expected))
+    np.testing.assert_array_equal(d_out.get()[:written], expected[:written])
+    assert (d_out[written:] == np.array(7, host.dtype)).all() and int(count[0]) == len(expected)
+
+
 def segments(rng, n, mean, number, dtype="i8"):
     """Return segments that overlap in the input, some of them empty, in another order in the output."""
     lengths = rng.integers(0, 2 * mean + 1, number)
@@ -45,6 +57,17 @@ def test_each_dtype(dtype, rng):
     for mean in few(MEANS, 5):
         for number in (0, 1, 31, 33, 1024, 1025, 3000):
             check(copy, host, *segments(rng, len(host), mean, min(number, 10**7 // (mean + 1))))
+
+
+@every(9)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_after_another(dtype, rng):
+    copy = cupar.segmented_copy(dtype, dtype, "i8", "i8", d_out_num_items="i8")
+    host = items(rng, 100_003, dtype)
+    for mean in few(MEANS, 5):
+        for number in (0, 1, 33, 1025, 3000):
+            starts, ends, *_ = segments(rng, len(host), mean, min(number, 10**7 // (mean + 1)))
+            check_packed(copy, host, starts, ends, (None, 0, 1000)[number % 3])
 
 
 @pytest.mark.parametrize("offsets", ["i1", "u2", "i4", "u8"])

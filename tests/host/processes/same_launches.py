@@ -243,6 +243,10 @@ def segmented_scans():
     copy = cupar.segmented_copy("f4", "f4", "i8", "i8", "i8")
     sizes = [0, 1, 1024, 1025, 10**6, 2**32]
     compare("segmented copy", copy, *[(d_in, d_out, n, starts, ends, view(4, 2**32, "i8")) for n in sizes])
+    copy = cupar.segmented_copy("f4", "f4", "i8", "i8", d_out_num_items="i4")
+    count = view(5, 1, "i4")
+    given = [(d_in, d_out, n, starts, ends, None, count) for n in sizes]
+    compare("segments one after another", copy, *given, names="d_out_num_items")
     matrix = view(0, (5000, 300), "f4")
     compare("segmented scan of rows", scan, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
     compare("segmented scan of too many", scan, (matrix, d_out, 5001, None, None, 0.0))

@@ -9,7 +9,8 @@
 // Source: ours; the search is that of S. Baxter, "Modern GPU: Load-Balancing Search", 2013. It does what
 // CUB's DeviceCopy::Batched does.
 //
-// Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, start_offsets_out_t; the policy: threads,
+// Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, start_offsets_out_t (void: segments are
+// written one after another), d_out_num_items_t (void: it is not told); the policy: threads,
 // rows (of 32 items that a warp has on their way at once), tile_rows, run_rows, resident.
 #pragma once
 
@@ -21,13 +22,18 @@
 namespace cupar {
 template <class Traits>
 struct segmented_copy_kernels {
-  using d_in_t                   = typename Traits::d_in_t;
-  using d_in_v                   = typename Traits::d_in_v;
-  using d_out_t                  = typename Traits::d_out_t;
-  using d_out_v                  = typename Traits::d_out_v;
-  using starts_t                 = typename Traits::start_offsets_in_t;
-  using ends_t                   = typename Traits::end_offsets_in_t;
-  using outs_t                   = typename Traits::start_offsets_out_t;
+  using d_in_t   = typename Traits::d_in_t;
+  using d_in_v   = typename Traits::d_in_v;
+  using d_out_t  = typename Traits::d_out_t;
+  using d_out_v  = typename Traits::d_out_v;
+  using starts_t = typename Traits::start_offsets_in_t;
+  using ends_t   = typename Traits::end_offsets_in_t;
+  template <class T>
+  using type_or_none             = cuda::std::conditional_t<cuda::std::is_void_v<T>, const char*, T>;
+  static constexpr bool has_outs = !cuda::std::is_void_v<typename Traits::start_offsets_out_t>;
+  static constexpr bool is_told  = !cuda::std::is_void_v<typename Traits::d_out_num_items_t>;
+  using outs_t                   = type_or_none<typename Traits::start_offsets_out_t>;
+  using num_items_t              = type_or_none<typename Traits::d_out_num_items_t>;
   static constexpr int threads   = Traits::threads;
   static constexpr int rows      = Traits::rows;
   static constexpr int tile      = 32 * Traits::tile_rows;
@@ -189,8 +195,10 @@ struct segmented_copy_kernels {
       is_there &= begin < end && begin - first < count;  // and has items of the tile
       shift its;
       if (is_there) {
-        its = {static_cast<i64>(starts[segment + lane]) - begin + first,
-               static_cast<i64>(outs[segment + lane]) - begin + first};
+        its = {static_cast<i64>(starts[segment + lane]) - begin + first, first};
+        if constexpr (has_outs) {
+          its.to += static_cast<i64>(outs[segment + lane]) - begin;
+        }
       }
       const int own        = end - first < count ? static_cast<int>(end - first) : count;
       const int stop       = __shfl_sync(~0u, own, 31);
@@ -241,11 +249,17 @@ struct segmented_copy_kernels {
 
   struct cupar_segmented_copy : kernel<threads, Traits::resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, starts_t starts, outs_t outs,
-                                               i64 num_segments, const i64* ends, const i64* begins,
-                                               i64 groups) {
+                                               num_items_t num_items, i64 num_segments, const i64* ends,
+                                               const i64* begins, i64 groups, i64 most) {
       __shared__ shift shifts[threads / 32][32];
       join_stream();
-      const i64 all = begins[groups], warps = i64{gridDim.x} * (threads / 32);
+      const i64 of_all = begins[groups], warps = i64{gridDim.x} * (threads / 32);
+      const i64 all = !has_outs && of_all > most ? most : of_all;
+      if constexpr (is_told) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+          num_items[0] = static_cast<typename Traits::d_out_num_items_v>(of_all);
+        }
+      }
       for (i64 first = (i64{blockIdx.x} * (threads / 32) + threadIdx.x / 32) * tile; first < all;
            first += warps * tile) {
         const int count = all - first < tile ? static_cast<int>(all - first) : tile;
@@ -255,6 +269,6 @@ struct segmented_copy_kernels {
     }
   };
 
-  static constexpr auto properties = properties_of(threads, tile);
+  static constexpr auto properties = properties_of(threads, tile, is_told);
 };
 }  // namespace cupar
