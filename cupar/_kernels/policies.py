@@ -172,10 +172,10 @@ SETS = PolicyTable(
     MeasuredPolicies(
         *(
             "H200",
-            "2026-11-26",
-            "2^26 int32, half in each range, without and with int32 items; 11 and 6 policies",
+            "2026-11-27",
+            "2^26 int32, half in each range, without and with int32 items; 12 policies",
         ),
-        {(90, 4): SetsPolicy(128, 23, 2), (90, 4, 4): SetsPolicy(128, 15, 2)},
+        {(90, 4): SetsPolicy(256, 31, 3), (90, 4, 4): SetsPolicy(192, 19, 2)},
     )
 )
 

@@ -106,12 +106,13 @@ def _default(spec: Specialisation) -> policies.SetsPolicy:
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     items = {*range(1, 33, 2), 16, 22, 24, 28, _default(spec).items}
-    return {"threads": (32, 64, 128, 256, 512), "items": tuple(sorted(items)), "slots": (2, 3)}
+    return {"threads": (32, 64, 128, 192, 256, 384, 512), "items": tuple(sorted(items)), "slots": (2, 3)}
 
 
 def _fits(spec: Specialisation, policy: policies.SetsPolicy) -> bool:
     sizes, items = _sizes(spec), policy.threads * policy.items
-    nbytes = policy.slots * items * sum(sizes) + 4 * items  # tiles, and places of two
+    places = 0 if len(sizes) == 1 and sizes[0] <= 8 else 4 * items  # of two tiles
+    nbytes = policy.slots * items * sum(sizes) + places
     return items < 1 << 15 and nbytes <= _MOST_SHARED
 
 

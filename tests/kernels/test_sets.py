@@ -65,7 +65,7 @@ def built(operation, keys, items=None, cc=CC):
 )
 def test_tiles_fit_into_shared_memory(keys, items, cc):
     threads, tile, shared = properties(SETS)
-    yields = f"{threads} % 32 == 0", f"({tile} + 1) % {threads} == 0"
+    yields = f"{threads} % 32 == 0", f"({tile} + 1) % ({threads} - 32) == 0"
     fits = f"{shared} <= {64 << 10 if cc == 75 else 99 << 10}"
     compiled(lambda: built("set_union", keys, items, cc), cc, lambda _: (*yields, fits))
 

@@ -4,11 +4,12 @@
 //
 // The two ranges are cut where pairs stay together (balanced paths): into tiles by a kernel before, and each
 // tile into parts, one a thread. A thread goes through its part as through a merge, and sees by comparing the
-// next two keys alone what is a pair and what is not; so it knows what goes out. Places of what does are
-// listed in shared memory, and the list is written side by side.
+// next two keys alone what is a pair and what is not; so it knows what goes out. That waits in shared memory,
+// side by side, until it is written: small keys themselves, of others their places.
 //
 // Blocks stay, and take one tile after another, as in compact/compact.cuh: while a tile is worked on, the
-// next one is copied into shared memory, and the one before is looked back on, and written.
+// next one is copied into shared memory, and the one before is looked back on, and written. A warp of its own
+// finds the next tile, has it copied, and looks back.
 //
 // Of keys that are not sorted, by an operator that is no order, or that are NaN, cuts may be anywhere, and
 // parts may go beyond their ends: nothing is read and written for that but what sorted ranges have room for.
@@ -146,12 +147,7 @@ struct sets_kernels {
   static constexpr int warps               = threads / 32;
   static constexpr int tile_items = threads * part - 1;  // one more may be, which a cut kept in a pair
   static constexpr int slots      = Traits::slots;       // for tiles in shared memory
-  // A power of two, not more than half of the keys: a cut is so far at most from where it may be.
-  static constexpr int largest_step = [] {
-    int step = 1;
-    while (4 * step <= tile_items + 1) step *= 2;
-    return step;
-  }();
+  static constexpr int nearby     = 64;  // keys around a cut's likely place that are searched first
   static_assert(threads % 32 == 0 && part <= 32 && tile_items < 32768 && (slots == 2 || slots == 3));
 
   template <class Items>
@@ -166,31 +162,12 @@ struct sets_kernels {
   using place_t = unsigned short;  // of a key: its address in shared memory, modulo 2^16
 
   static constexpr unsigned size = sizeof(key_t);
-  static constexpr int nowhere   = 0x7fffffff;
+  // Small keys without items that go out wait where their tile was; others stay where they are.
+  static constexpr bool is_staged  = !has_items && size <= 8;
+  static constexpr int all_threads = threads + 32;  // with the warp that works on no part
 
-  // Appends a place, if it is below a limit, to a list of some, which ends at an address. No branch.
-  static __device__ __forceinline__ void append(int place, int limit, unsigned& end) {
-    asm volatile(
-        "{\n"
-        "  .reg .pred is_place;\n"
-        "  setp.lt.s32 is_place, %1, %2;\n"
-        "  @is_place st.shared.u16 [%0], %3;\n"
-        "  @is_place add.u32 %0, %0, 2;\n"
-        "}"
-        : "+r"(end)
-        : "r"(place), "r"(limit), "h"(static_cast<place_t>(place))
-        : "memory");
-  }
-
-  static __device__ __forceinline__ void move_if(bool condition, int& to, int from) {
-    asm volatile(
-        "{\n"
-        "  .reg .pred holds;\n"
-        "  setp.ne.u32 holds, %1, 0;\n"
-        "  @holds mov.s32 %0, %2;\n"
-        "}"
-        : "+r"(to)
-        : "r"(unsigned{condition}), "r"(from));
+  static __device__ __forceinline__ const key_t& key_at(int at) {
+    return *static_cast<const key_t*>(__cvta_shared_to_generic(static_cast<unsigned>(at)));
   }
 
   // Adds to a number, if a condition holds. No branch, and no copy.
@@ -267,7 +244,7 @@ struct sets_kernels {
   static_assert(keys_t::bytes <= 65536);
   static constexpr int slot_bytes = keys_t::bytes + items_t::bytes;
   // Two lists, and as many keys as a part may go beyond its end.
-  static constexpr int list_bytes = 2 * (tile_items + 1) * int{sizeof(place_t)};
+  static constexpr int list_bytes = is_staged ? 0 : 2 * (tile_items + 1) * int{sizeof(place_t)};
   static constexpr int memory =
       slots * slot_bytes + (list_bytes > part * int{size} ? list_bytes : part * int{size});
 
@@ -296,30 +273,65 @@ struct sets_kernels {
     i64 number, begin1, begin2;
     int count1, count2;
     int keys1, keys2, items1, items2;
+    float share1;   // of the first range in it
     bool is_open;   // whether there are keys behind it in both ranges, of which it has the next
     bool is_whole;  // whether bulk copies bring all of it
   };
 
-  // Where a tile is cut so that `before_it` of its keys are in front, or one more. A search by halves, whose
-  // steps are known: so an address is a register and a number.
-  static __device__ __forceinline__ cut<int> cut_in(const tile_t& tile, const char* shared, int before_it,
-                                                    const op_t& op) {
-    const auto key_at = [&](int at) -> const key_t& { return *reinterpret_cast<const key_t*>(shared + at); };
-    const int low = max(0, before_it - tile.count2), high = min(before_it, tile.count1);
-    const int last = tile.keys1 + high * int{size};
-    int at1 = tile.keys1 + low * int{size}, at2 = tile.keys2 + (before_it - low) * int{size};
-#pragma unroll
-    for (int step = largest_step; step > 0; step /= 2) {
-      const int bytes = step * int{size};
-      const bool is_before =
-          at1 + bytes <= last && !static_cast<bool>(op(key_at(at2 - bytes), key_at(at1 + bytes - int{size})));
-      add_if(is_before, at1, bytes);
-      add_if(is_before, at2, -bytes);
+  // Where a tile is cut so that `before_it` of its keys are in front, or one more. Keys of both ranges are
+  // mostly mixed as everywhere in the tile: so the search is near that place first.
+  static __device__ __forceinline__ cut<int> cut_in(const tile_t& tile, int before_it, const op_t& op) {
+    int low = max(0, before_it - tile.count2), high = min(before_it, tile.count1);
+    const int last1 = tile.keys1, last2 = tile.keys2 + (before_it - 1) * int{size};
+    // Whether a key of the first range is in front.
+    const auto is_before = [&](int at) {
+      return !static_cast<bool>(op(key_at(last2 - at * int{size}), key_at(last1 + at * int{size})));
+    };
+    const int guess = static_cast<int>(static_cast<float>(before_it) * tile.share1);
+    const int least = min(max(low, guess - nearby), high), most = max(min(high, guess + nearby), low);
+    const bool is_above = least == low || is_before(least - 1), is_below = most == high || !is_before(most);
+    high = !is_above ? least - 1 : is_below ? most : high;
+    low  = !is_below ? max(low, most + 1) : is_above ? least : low;
+    while (low < high) {
+      const int middle = (low + high) >> 1;
+      if (is_before(middle)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
     }
-    const int first = static_cast<int>(static_cast<unsigned>(at1 - tile.keys1) / size);
-    return between_pairs<int>(reinterpret_cast<const key_t*>(shared + tile.keys1),
-                              reinterpret_cast<const key_t*>(shared + tile.keys2), tile.count2,
-                              {first, before_it - first}, op);
+    const key_t* const keys1 = &key_at(tile.keys1);
+    const key_t* const keys2 = &key_at(tile.keys2);
+    return between_few(keys1, keys2, tile.count2, {low, before_it - low}, op);
+  }
+
+  // Moves a cut of a merge as `between_pairs` does. Of short runs, all keys are on their way at once.
+  static __device__ __forceinline__ cut<int> between_few(const key_t* keys1, const key_t* keys2, int count2,
+                                                         cut<int> at, const op_t& op) {
+    const int first = at.first, second = at.second;
+    if (first == 0 || second == count2) {
+      return at;
+    }
+    const key_t key = keys2[second];
+    if (op(keys1[first - 1], key)) {
+      return at;
+    }
+    const auto is_in = [&](const key_t* keys, int i) {
+      return i >= 0 && !static_cast<bool>(op(keys[i], key));
+    };
+    const bool one2 = is_in(keys1, first - 2), one3 = is_in(keys1, first - 3), one4 = is_in(keys1, first - 4);
+    const bool two1 = is_in(keys2, second - 1), two2 = is_in(keys2, second - 2),
+               two3    = is_in(keys2, second - 3);
+    const bool is_next = second + 1 < count2 && !static_cast<bool>(op(key, keys2[second + 1]));
+    if ((one2 && one3 && one4) || (two1 && two2 && two3)) {
+      return between_pairs<int>(keys1, keys2, count2, at, op);
+    }
+    const int run1 = one2 ? one3 ? 3 : 2 : 1, run2 = two1 ? two2 ? 2 : 1 : 0;
+    if (run2 > run1) {
+      return at;
+    }
+    const int all = run1 + run2, taken2 = all / 2, taken1 = all - taken2, there = run2 + 1 + is_next;
+    return {first - run1 + taken1, second - run2 + taken2 + (taken1 == taken2 + 1 && taken2 < there)};
   }
 
   // How many keys the output has room for.
@@ -330,15 +342,21 @@ struct sets_kernels {
     return takes_second ? count1 + count2 : count1;
   }
 
-  // Goes through a part of a tile, which begins and ends somewhere in both ranges, and finds the places of
-  // the keys that go out; others are not below the end of the range that they would be of. If a tile is open,
-  // there are keys at the ends, too; so the next two are compared before it is known that the part has both.
+  // What goes out of a part: a bit for each step at which a key does, the keys, and where they are.
+  struct found_t {
+    unsigned out;
+    key_t key[is_staged ? part : 1];
+    int place[is_staged ? 1 : part];
+  };
+
+  // Goes through a part of a tile, which begins and ends somewhere in both ranges. If a tile is open, there
+  // are keys at the ends, too; so the next two are compared before it is known that the part has both.
   template <bool is_open>
-  static __device__ __forceinline__ void go_through(int (&place)[part], const char* shared, int at1, int at2,
-                                                    int end1, int end2, const op_t& op) {
-    const auto key_at = [&](int at) -> const key_t& { return *reinterpret_cast<const key_t*>(shared + at); };
+  static __device__ __forceinline__ void go_through(found_t& found, int at1, int at2, int end1, int end2,
+                                                    const op_t& op) {
     key_t key1 = key_at(at1), key2 = key_at(at2);
     const int ends = end1 + end2;
+    found.out      = 0;
 #pragma unroll
     for (int i = 0; i < part; ++i) {
       bool takes1, takes2;
@@ -351,16 +369,24 @@ struct sets_kernels {
         takes1 = is_in1 && !(is_in2 && static_cast<bool>(op(key2, key1)));
         takes2 = is_in2 && !(is_in1 && static_cast<bool>(op(key1, key2)));
       }
+      bool goes_out;
       if constexpr (operation == set_union) {
-        place[i] = takes1 ? at1 : at2;  // the end if there is none
-      } else if constexpr (operation == set_symmetric_difference) {
-        place[i] = nowhere;
-        move_if(takes1 && !takes2, place[i], at1);
-        move_if(takes2 && !takes1, place[i], at2);
+        goes_out = takes1 || takes2;
+      } else if constexpr (operation == set_intersection) {
+        goes_out = takes1 && takes2;
+      } else if constexpr (operation == set_difference) {
+        goes_out = takes1 && !takes2;
       } else {
-        place[i] = takes1 && takes2 == (operation == set_intersection) ? at1 : nowhere;
+        goes_out = takes1 != takes2;
       }
-      asm volatile("" : "+r"(place[i]));  // here: else what it is made of is kept for later
+      const bool is_from1 = !takes_second || takes1;
+      if constexpr (is_staged) {
+        found.key[i] = is_from1 ? key1 : key2;
+      }
+      if constexpr (!is_staged) {
+        found.place[i] = is_from1 ? at1 : at2;
+      }
+      found.out |= goes_out ? 1u << i : 0u;
       add_if(takes1, at1, size);
       add_if(takes2, at2, size);
       if (takes1) key1 = key_at(at1);
@@ -368,46 +394,64 @@ struct sets_kernels {
     }
   }
 
-  // Writes what goes out of a tile, listed by its places, side by side.
-  static __device__ __forceinline__ void write(const tile_t& tile, int count, const place_t* list,
-                                               const char* shared, unsigned slot_at, keys_out_t to,
-                                               items_out_t items_out, u64 before) {
-    const char* const memory = shared + slot_at;
-    if constexpr (has_items) {
-      const items_out_t items_to = items_out + static_cast<i64>(before);
-      const item_t* const one    = reinterpret_cast<const item_t*>(shared + tile.items1);
-      const item_t* const two    = reinterpret_cast<const item_t*>(shared + tile.items2);
-      const int from1            = tile.keys1 - static_cast<int>(slot_at),
-                from2            = tile.keys2 - static_cast<int>(slot_at);
-#pragma unroll 4
-      for (int i = threadIdx.x; i < count; i += threads) {
-        const int from = static_cast<place_t>(list[i] - slot_at);
-        to[i]          = *reinterpret_cast<const key_t*>(memory + from);
-        // Between the ranges is a gap.
-        items_to[i] = takes_second && from >= from2
-                          ? two[static_cast<unsigned>(from - from2) / size]
-                          : one[min(static_cast<unsigned>(from - from1) / size, unsigned{tile_items})];
-      }
-    } else {
-#pragma unroll 4
-      for (int i = threadIdx.x; i < count; i += threads) {
-        to[i] = *reinterpret_cast<const key_t*>(memory + static_cast<place_t>(list[i] - slot_at));
+  // Keeps what goes out of a part until it is written, side by side.
+  static __device__ __forceinline__ void keep(const found_t& found, char* memory, place_t* list,
+                                              unsigned rank) {
+    key_t* key     = reinterpret_cast<key_t*>(memory) + rank;
+    place_t* place = list + rank;
+#pragma unroll
+    for (int i = 0; i < part; ++i) {
+      if (found.out >> i & 1) {
+        if constexpr (is_staged) {
+          *key++ = found.key[i];
+        }
+        if constexpr (!is_staged) {
+          *place++ = static_cast<place_t>(found.place[i]);
+        }
       }
     }
   }
 
-  // Registers are for as many resident blocks as shared memory allows, up to 1,024 threads.
+  // Writes what goes out of a tile, side by side.
+  static __device__ __forceinline__ void write(const tile_t& tile, int count, const char* memory,
+                                               const place_t* list, keys_out_t to, items_out_t items_to) {
+    const int slot = static_cast<int>(__cvta_generic_to_shared(memory));
+    if constexpr (is_staged) {
+      const key_t* const staged = reinterpret_cast<const key_t*>(memory);
+#pragma unroll 4
+      for (int i = threadIdx.x; i < count; i += threads) {
+        to[i] = staged[i];
+      }
+    } else {
+      const int from1 = tile.keys1 - slot, from2 = tile.keys2 - slot;
+      const item_t* const one = reinterpret_cast<const item_t*>(memory + (tile.items1 - slot));
+      const item_t* const two = reinterpret_cast<const item_t*>(memory + (tile.items2 - slot));
+#pragma unroll 4
+      for (int i = threadIdx.x; i < count; i += threads) {
+        const int from = static_cast<place_t>(list[i] - slot);
+        to[i]          = *reinterpret_cast<const key_t*>(memory + from);
+        if constexpr (has_items) {
+          // Between the ranges is a gap.
+          items_to[i] = takes_second && from >= from2
+                            ? two[static_cast<unsigned>(from - from2) / size]
+                            : one[min(static_cast<unsigned>(from - from1) / size, unsigned{tile_items})];
+        }
+      }
+    }
+  }
+
+  // Registers are for as many resident blocks as shared memory allows, up to 900 threads.
   static constexpr int in_shared    = (shared_limit + 1024) / (memory + 4 * threads + 1536),
-                       in_registers = 1024 / threads;
+                       in_registers = 900 / all_threads;
   static constexpr int resident     = in_shared < in_registers ? in_shared : in_registers;
 
-  struct cupar_sets : kernel<threads, size <= 8 ? resident : 0> {
+  struct cupar_sets : kernel<all_threads, size <= 8 ? resident : 0> {
     static __device__ __forceinline__ void run(keys1_t keys1, items1_t items1, u64 count1, keys2_t keys2,
                                                items2_t items2, u64 count2, keys_out_t keys_out,
                                                items_out_t items_out, num_out_t num_out, u64* storage,
                                                const u64* cuts, op_t op) {
       constexpr bool is_bulk    = keys_t::is_bulk || items_t::is_bulk;
-      constexpr unsigned loader = warps > 1 ? 32 : 0;
+      constexpr unsigned loader = threads;
       using states_t            = tile_states<1>;
       using sums_t              = typename states_t::sums;
 
@@ -421,8 +465,8 @@ struct sets_kernels {
 
       join_stream();
       const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-      const bool is_alone = cuts == nullptr;
-      const i64 tiles     = is_alone ? 1 : static_cast<i64>((count1 + count2 + tile_items - 1) / tile_items);
+      const bool is_worker = thread < threads, is_alone = cuts == nullptr;
+      const i64 tiles = is_alone ? 1 : static_cast<i64>((count1 + count2 + tile_items - 1) / tile_items);
       const states_t states{storage + ticket_words};
       const keys_t keys{{keys1, static_cast<i64>(count1)}, {keys2, static_cast<i64>(count2)}};
       const auto items = [&] {
@@ -441,6 +485,7 @@ struct sets_kernels {
         }
         return static_cast<i64>(atomicAdd(storage, u64{1}));
       };
+      const auto address = [](const char* of) { return static_cast<int>(__cvta_generic_to_shared(of)); };
       // Finds out about the tile of a round, and later begins to copy it.
       const auto find = [&](unsigned round, i64 number) {
         char* const memory = shared + round % slots * slot_bytes;
@@ -464,15 +509,17 @@ struct sets_kernels {
           tile.is_open  = tile.begin1 + tile.count1 < static_cast<i64>(count1) &&
                           tile.begin2 + tile.count2 < static_cast<i64>(count2);
           const int its = tile.count1 + tile.is_open, others = tile.count2 + tile.is_open;
-          tile.keys1    = static_cast<int>(keys.items1(memory, tile.begin1) - shared);
-          tile.keys2    = static_cast<int>(keys.items2(memory, tile.begin1, its, tile.begin2) - shared);
+          tile.share1   = __fdividef(static_cast<float>(tile.count1),
+                                     static_cast<float>(max(tile.count1 + tile.count2, 1)));
+          tile.keys1    = address(keys.items1(memory, tile.begin1));
+          tile.keys2    = address(keys.items2(memory, tile.begin1, its, tile.begin2));
           tile.is_whole = keys.is_whole(tile.begin1, its, tile.begin2, others);
           if constexpr (has_items) {
             char* const beside = memory + keys_t::bytes;
             const i64 begin2   = takes_second ? tile.begin2 : 0;
             const int its2     = takes_second ? tile.count2 : 0;
-            tile.items1        = static_cast<int>(items.items1(beside, tile.begin1) - shared);
-            tile.items2 = static_cast<int>(items.items2(beside, tile.begin1, tile.count1, begin2) - shared);
+            tile.items1        = address(items.items1(beside, tile.begin1));
+            tile.items2        = address(items.items2(beside, tile.begin1, tile.count1, begin2));
             tile.is_whole &= items.is_whole(tile.begin1, tile.count1, begin2, its2);
           }
         }
@@ -514,6 +561,19 @@ struct sets_kernels {
 
       i64 previous            = -1;  // the tile of the round before, and how many go out of it
       unsigned previous_count = 0;
+      // Finds out how many go out before that, which a warp does.
+      const auto look_back = [&] {
+        const u64 before = is_alone ? 0 : states.before(previous).count[0];
+        if (lane == 0) {
+          before_previous = before;
+          if (!is_alone) {
+            states.publish(previous, states.up_to_tile, sums_t{{before + previous_count}});
+          }
+          if (previous == tiles - 1) {
+            num_out[0] = static_cast<num_out_v>(min(before + previous_count, capacity(count1, count2)));
+          }
+        }
+      };
       for (unsigned round = 0;; ++round) {
         const unsigned slot = round % slots;
         char* const memory  = shared + slot * slot_bytes;
@@ -524,21 +584,25 @@ struct sets_kernels {
 
         cut<int> start{0, 0};
         if (is_tile) {
-          if (!tile.is_whole) {
-            keys.complete(memory, tile.begin1, n1 + tile.is_open, tile.begin2, tile.count2 + tile.is_open);
-            if constexpr (has_items) {
-              items.complete(memory + keys_t::bytes, tile.begin1, n1, takes_second ? tile.begin2 : 0,
-                             takes_second ? tile.count2 : 0);
+          if (is_worker) {
+            if (!tile.is_whole) {
+              keys.complete(memory, tile.begin1, n1 + tile.is_open, tile.begin2, tile.count2 + tile.is_open);
+              if constexpr (has_items) {
+                items.complete(memory + keys_t::bytes, tile.begin1, n1, takes_second ? tile.begin2 : 0,
+                               takes_second ? tile.count2 : 0);
+              }
             }
-          }
-          if constexpr (is_bulk) {
-            arrived[slot].wait(round / slots & 1);
+            if constexpr (is_bulk) {
+              arrived[slot].wait(round / slots & 1);
+            }
           }
           if (!tile.is_whole) {
             __syncthreads();
           }
-          start          = cut_in(tile, shared, min(thread * part, all), op);
-          starts[thread] = static_cast<unsigned>(start.first) << 16 | static_cast<unsigned>(start.second);
+          if (is_worker) {
+            start          = cut_in(tile, min(thread * part, all), op);
+            starts[thread] = static_cast<unsigned>(start.first) << 16 | static_cast<unsigned>(start.second);
+          }
           if (thread == 0) {
             starts[threads] = static_cast<unsigned>(n1) << 16 | static_cast<unsigned>(tile.count2);
           }
@@ -550,29 +614,25 @@ struct sets_kernels {
             fetch(round + 1);
           }
         }
+        if (warp == warps && previous >= 0) {
+          look_back();
+        }
 
-        // Goes through a part. What does not go out has no place.
-        int place[part];
-        unsigned count = 0;
-        int limit      = 0;
-        if (is_tile) {
+        found_t found;
+        found.out = 0;
+        if (is_tile && is_worker) {
           const unsigned end = starts[thread + 1];
           const int end1     = tile.keys1 + int{size} * static_cast<int>(end >> 16),
                     end2     = tile.keys2 + int{size} * static_cast<int>(end & 0xffff);
-          limit              = takes_second ? end2 : end1;
-          int at1 = tile.keys1 + int{size} * start.first, at2 = tile.keys2 + int{size} * start.second;
+          const int at1 = tile.keys1 + int{size} * start.first, at2 = tile.keys2 + int{size} * start.second;
           if (tile.is_open) {
-            go_through<true>(place, shared, at1, at2, end1, end2, op);
+            go_through<true>(found, at1, at2, end1, end2, op);
           } else {
-            go_through<false>(place, shared, at1, at2, end1, end2, op);
-          }
-#pragma unroll
-          for (int i = 0; i < part; ++i) {
-            count += place[i] < limit;
+            go_through<false>(found, at1, at2, end1, end2, op);
           }
         }
-        const unsigned up_to = sum_up_to_lane(count);
-        if (lane == 31) {
+        const unsigned count = __popc(found.out), up_to = sum_up_to_lane(count);
+        if (lane == 31 && is_worker) {
           warp_counts[warp] = up_to;
         }
         __syncthreads();  // all warps have counted
@@ -587,34 +647,20 @@ struct sets_kernels {
           states.publish(tile.number, tile.number == 0 ? states.up_to_tile : states.of_tile,
                          sums_t{{tile_count}});
         }
-        if (is_tile) {
-          place_t* const list = lists + (round & 1) * (tile_items + 1);
-          unsigned list_end   = static_cast<unsigned>(__cvta_generic_to_shared(list + rank));
-#pragma unroll
-          for (int i = 0; i < part; ++i) {
-            append(place[i], limit, list_end);
+        if (is_tile && is_worker) {
+          keep(found, memory, lists + (round & 1) * (tile_items + 1), rank);
+          if constexpr (is_bulk && is_staged) {
+            publish_to_bulk();
           }
         }
-        if (warp == 0 && previous >= 0) {
-          const u64 before = is_alone ? 0 : states.before(previous).count[0];
-          if (lane == 0) {
-            before_previous = before;
-            if (!is_alone) {
-              states.publish(previous, states.up_to_tile, sums_t{{before + previous_count}});
-            }
-            if (previous == tiles - 1) {
-              num_out[0] = static_cast<num_out_v>(min(before + previous_count, capacity(count1, count2)));
-            }
-          }
-        }
-        __syncthreads();  // the list and what comes before the previous tile are known
+        __syncthreads();  // what goes out is kept, and what comes before the previous tile is known
 
-        if (previous >= 0) {
+        if (previous >= 0 && is_worker) {
           const u64 before = before_previous, all = capacity(count1, count2);
           const u64 count = min(u64{previous_count}, all - min(all, before));
           write(tiles_of_rounds[(round + 2) % 3], static_cast<int>(count),
-                lists + (~round & 1) * (tile_items + 1), shared, (round + slots - 1) % slots * slot_bytes,
-                keys_out + static_cast<i64>(before), items_out, before);
+                shared + (round + slots - 1) % slots * slot_bytes, lists + (~round & 1) * (tile_items + 1),
+                keys_out + static_cast<i64>(before), items_out + static_cast<i64>(before));
         }
         if (!is_tile) {
           return;
@@ -631,6 +677,6 @@ struct sets_kernels {
     }
   };
 
-  static constexpr auto properties = properties_of(threads, tile_items, memory);
+  static constexpr auto properties = properties_of(all_threads, tile_items, memory);
 };
 }  // namespace cupar
