@@ -150,7 +150,7 @@ def request(function: Any, inputs: Iterable[Any], arguments: tuple[Any, ...]) ->
         if floats is not None and (not floats or 0.0 not in [arguments[i] for i in floats]):
             return ((function, classes, arguments, *tokens), found, operators) if found else None
         tokens += [_TOKENS[type(each)](each, None, operators) for each in arguments]
-    except (_CannotError, RecursionError):
+    except (_CannotError, RuntimeError):  # the latter of nested tensors, and of tuples nested deeply
         return None
     return ((function, *tokens), found, operators) if found else None
 
@@ -161,6 +161,8 @@ def again(asked: Request) -> Any:
         known = _KNOWN[asked[0]]
     except KeyError:
         _KNOWN[asked[0]] = True
+        return None
+    except TypeError:  # of a shape of symbols, which has no hash
         return None
     if known is True:
         return all(map(_is_in_c_order, asked[1])) or None
@@ -173,7 +175,10 @@ def again(asked: Request) -> Any:
 
 
 def _is_in_c_order(x: Any) -> bool:
-    found: bool = x.flags.c_contiguous if hasattr(x, "flags") else x.is_contiguous()
+    try:
+        found: bool = x.flags.c_contiguous if hasattr(x, "flags") else x.is_contiguous()
+    except RuntimeError:  # of a sparse tensor, to which the general path objects
+        return False
     return found
 
 
@@ -297,7 +302,7 @@ class _Writer:
             begin, end = libraries.address(memory, self._library.on_cpu)
             self._add(begin, end, f"a_{i}")
             lines.append(f"if {syntax.refused}: return None".replace("{x}", f"x_{i}"))
-            lines.append(f"a_{i} = {syntax.address}".replace("{x}", f"x_{i}"))
+            lines += self._addressed(f"a_{i}", x, f"x_{i}")
             self._units[f"a_{i}"] = memory.dtype.alignment
             if not self._library.on_cpu and driver.has_several_devices:
                 self._names["_check_memory"] = peers.check_memory
@@ -349,14 +354,20 @@ class _Writer:
                 continue
             self._add(begin, end, f"b_{k}")
             self._names.update({f"_empty_{k}": library.maker(dtype), f"_shape_{k}": shape})
-            address = self._syntax(array).address.replace("{x}", f"r_{k}")
-            lines += [f"r_{k} = _empty_{k}(_shape_{k})", f"b_{k} = {address}"]
+            lines += [f"r_{k} = _empty_{k}(_shape_{k})", *self._addressed(f"b_{k}", array, f"r_{k}")]
         if nbytes > _MOST_BYTES:
             raise _CannotError
         if nbytes:
             self._names["_empty"] = library.maker(np.dtype(np.uint8))
-            address = self._syntax(results[0]).address.replace("{x}", "memory")
-            lines += [f"memory = _empty({nbytes})", f"temporary = {address}"]
+            lines += [f"memory = _empty({nbytes})", *self._addressed("temporary", results[0], "memory")]
+        return lines
+
+    def _addressed(self, variable: str, like: Any, x: str) -> list[str]:
+        """Return the lines that find where an array of a kind is, which is named `x`."""
+        syntax = self._syntax(like)
+        lines = [f"{variable} = {syntax.address}".replace("{x}", x)]
+        if syntax is _TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
+            lines.append(f"if not {variable}: return None")
         return lines
 
     def _runs(self, calls: list[tuple[Any, Any, list[str]]]) -> list[str]:

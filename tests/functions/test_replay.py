@@ -1,5 +1,6 @@
 """Calls of `cupar.arrays` that are made again from a recording; `test_fuzz` makes random ones."""
 
+import enum
 import os
 
 import numpy as np
@@ -245,3 +246,40 @@ def test_tensors():
         median(x)
     with torch.no_grad():
         assert float(median(x)) == np.median(X)
+
+
+def test_tensors_without_memory():
+    """They have the class, dtype and shape of those of which the recording is."""
+    torch = pytest.importorskip("torch")
+    fake = pytest.importorskip("torch._subclasses.fake_tensor")
+    x = torch.tensor(X)
+    for _ in range(3):
+        arrays.sort(x)
+    with pytest.raises(TypeError, match="^x: "):
+        arrays.sort(torch._efficientzerotensor(6))
+    with (
+        fake.FakeTensorMode(allow_non_fake_inputs=True),  # which makes the result
+        pytest.warns(UserWarning, match="FakeTensor"),
+        pytest.raises(TypeError, match="^x: "),
+    ):
+        arrays.sort(x)
+    assert arrays.sort(x).tolist() == sorted(X.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ["sparse", "nested"])
+def test_errors_of_tensors_are_those_of_the_first_call(kind):
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(X.reshape(2, 3))
+    x = x.to_sparse_csr() if kind == "sparse" else torch.nested.nested_tensor([x])
+    for _ in range(3):
+        with pytest.raises(TypeError, match="^x: "):
+            arrays.sort(x)
+
+
+def test_an_argument_without_a_hash():
+    """As shapes of symbols are, too, within PyTorch's compiler."""
+    method = enum.Enum("Method", {"LINEAR": 1, "__hash__": None}).LINEAR
+    for _ in range(3):
+        with pytest.raises(ValueError, match="^method: "):
+            arrays.quantile(X, 0.3, axis=0, method=method)
