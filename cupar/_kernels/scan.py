@@ -99,6 +99,7 @@ _LOOKING_AHEAD_STAGED = {
 
 _MOST_STAGES = 8  # whose shared memory the source tells
 _AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has scans look ahead
+_LARGE_BYTES = 256  # of accumulators: of larger ones, registers do not hold two
 _MOST_BYTES = 32  # of accumulators and of the arrays' items: of larger ones, too few fit into a slot
 
 
@@ -131,12 +132,18 @@ def _is_staged(spec: Specialisation) -> bool:
 def _is_cubs(spec: Specialisation) -> bool:
     """Whether CUB's selector decides about looking ahead."""
     are_arrays = all(each.is_pointer for each in spec.arguments)
-    return spec.cc >= _AHEAD_IN_CUB and are_arrays and not _is_staged(spec)
+    return spec.cc >= _AHEAD_IN_CUB and are_arrays and not _is_staged(spec) and not _is_large(spec)
+
+
+def _is_large(spec: Specialisation) -> bool:
+    return spec.operators[0][1].output.itemsize > _LARGE_BYTES
 
 
 def _source(spec: Specialisation) -> str:
     if _is_staged(spec):
         return "scan/scan_staged.cuh"
+    if _is_large(spec):
+        return "scan/scan_large.cuh"
     is_fast = _is_cubs(spec) and spec.option("tier") != "quick"
     return "scan/scan_fast.cuh" if is_fast else "scan/scan_quick.cuh"
 
@@ -144,6 +151,7 @@ def _source(spec: Specialisation) -> str:
 _SHAPES = {
     "scan/scan_staged.cuh": _LOOKING_AHEAD_STAGED,
     "scan/scan_fast.cuh": _LOOKING_AHEAD,
+    "scan/scan_large.cuh": _LOOKING_BACK,
     "scan/scan_quick.cuh": _LOOKING_BACK,
 }
 

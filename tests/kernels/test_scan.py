@@ -110,3 +110,14 @@ def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
     facts = stored_properties(scan)
     assert (facts["arrays"], facts["item"]) == (3, 12) and facts["ahead_tile"] > 0
     assert not spills_or_calls(scan, tmp_path)
+
+
+LARGE = np.dtype([(f"x{i}", "f8") for i in range(60)])
+
+
+@pytest.mark.usefixtures("optimised")
+def test_large_values_are_written_out_once():
+    """CUB's agent has 600 KB of code for them, which took 10 s to link."""
+    scan = cupar.inclusive_scan(LARGE, LARGE, lambda a, b: b, None, cc=80)
+    assert stored_properties(scan) == {"threads": 128, "items": 8, "state": 2 * 640, "payload": 0}
+    assert scan.build.cubin_size < 128 << 10

@@ -22,7 +22,11 @@ WAITS = (
 
 
 def kernels():
-    return {name: body for file in FILES for _, name, body in KERNEL.findall((FOLDER / file).read_text())}
+    return {
+        f"{file}: {name}": body
+        for file in FILES
+        for _, name, body in KERNEL.findall((FOLDER / file).read_text())
+    }
 
 
 def test_kernels_are_found():

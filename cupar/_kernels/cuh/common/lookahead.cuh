@@ -34,7 +34,7 @@ struct lookahead {
       const int left = tile - seen < 2 * group ? static_cast<int>(tile - seen) : 2 * group;
       V value[2 * each];
       read(value, of_tiles + seen, left);
-#pragma unroll
+#pragma unroll unrolled < V>
       for (int g = 0; g < 2; ++g) {
         const int count = left - g * group < group ? left - g * group : group;
         if (count > 0) {
