@@ -95,6 +95,7 @@ class PolicyTable(Generic[P]):
 
 
 _H200, _DATE = "H200", "2026-11-22"
+_BY_TUNE = "cupar tune --all, then in turns with the policy before: docs/measurements.md"
 
 
 class StagedScanPolicy(NamedTuple):
@@ -156,7 +157,12 @@ MERGE_SORT: PolicyTable[TilePolicy] = PolicyTable(
 
 
 # By bytes of a key, and of an item that goes with it if there is one.
-MERGE: PolicyTable[TilePolicy] = PolicyTable()
+MERGE: PolicyTable[TilePolicy] = PolicyTable(
+    MeasuredPolicies(
+        *(_H200, "2026-11-27", "cupar tune: 2^26 and 2^20 int32 with int32 items"),
+        {(90, 4, 4): TilePolicy(256, 17)},
+    )
+)
 
 
 class SetsPolicy(NamedTuple):
@@ -243,7 +249,6 @@ COMPACT: PolicyTable[CompactPolicy] = PolicyTable(
     MeasuredPolicies(
         *("H200", "2026-11-26", "2^28 items, a hundredth to all of them kept, and 2^14 to 2^24"),
         {
-            (90, "select", 4): CompactPolicy(256, 8, 4, 3),
             (90, "partition", 4): CompactPolicy(256, 8, 4, 3),
             (90, "unique", 4, 4): CompactPolicy(384, 3, 4, 3),
         },
@@ -256,6 +261,13 @@ COMPACT: PolicyTable[CompactPolicy] = PolicyTable(
             (90, "select", 8): CompactPolicy(256, 8, 2, 3),
             (90, "select", 16): CompactPolicy(256, 8, 1, 3),
             (90, "unique", 8, 8): CompactPolicy(384, 3, 2, 3),
+        },
+    ),
+    MeasuredPolicies(
+        *(_H200, "2026-11-27", _BY_TUNE),
+        {
+            (90, "select", 4): CompactPolicy(320, 7, 4, 3),
+            (90, "unique", 4): CompactPolicy(192, 8, 4, 3),
         },
     ),
 )
@@ -276,11 +288,17 @@ RUNS = PolicyTable(
         {
             (90, "reduce", 4, 4): RunsPolicy(512, 9, 2),
             (90, "scan", 4, 4): RunsPolicy(256, 11, 3),
-            (90, "encode", 4, 2): RunsPolicy(
-                512, 11, 2
-            ),  # spills some registers, and is quicker all the same
         },
-    )
+    ),
+    MeasuredPolicies(
+        *(_H200, "2026-11-27", _BY_TUNE),
+        {
+            (90, "encode", 4, 2): RunsPolicy(384, 15, 2),
+            (90, "encode", 8, 2): RunsPolicy(384, 9, 2),
+            (90, "reduce", 8, 8): RunsPolicy(256, 9, 2),
+            (90, "scan", 8, 8): RunsPolicy(256, 9, 2),
+        },
+    ),
 )
 
 
@@ -400,6 +418,9 @@ SEGMENTED_REDUCE = PolicyTable(
     MeasuredPolicies(
         *(_H200, "2026-11-27", "2^28 float32, 19 layouts as in benchmarks/segments.py; five policies"),
         {(EVERY, "offsets"): SegmentedReducePolicy(128, 4096, 5120, 2048)},
+    ),
+    MeasuredPolicies(
+        *(_H200, "2026-11-27", _BY_TUNE), {(90, "rows"): SegmentedReducePolicy(256, 2048, 4096, 4096)}
     ),
 )
 

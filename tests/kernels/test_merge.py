@@ -57,7 +57,7 @@ def first_field(a, b):
     ("keys", "items", "cc", "tile"),
     [
         ("i4", None, 90, 512 * 15),
-        ("i4", "i4", 90, 512 * 7),
+        ("i4", "i4", 80, 512 * 7),
         ("f8", "u1", 75, 512 * 6),
         (struct("f8", 2), "i4", 100, 512 * 3),
         (struct("c16", 32), None, 90, 64),  # of 512 bytes: more than CUB's 64 threads of one item each
