@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import structs
 from .._base import device
 from .._base.generated import define
 from .._device import arrays, driver, peers
@@ -272,7 +273,7 @@ class _Writer:
         shown = self._shown(result, found)
         made = self._made(found)
         runs = self._runs([self._values(k, *each) for k, each in enumerate(self._recording.calls)])
-        units = [f"{variable} & {unit - 1}" for variable, unit in self._units.items()]
+        units = [f"{variable} & {unit - 1}" for variable, unit in self._units.items() if unit > 1]
         inputs += [f"if {' or '.join(units)}: return None"] * bool(units)
         names["_stream"] = library.stream
         names["_kept"] = [getattr(each, "__code__", each) for each in self._asked[2]]
@@ -303,7 +304,7 @@ class _Writer:
             self._add(begin, end, f"a_{i}")
             lines.append(f"if {syntax.refused}: return None".replace("{x}", f"x_{i}"))
             lines += self._addressed(f"a_{i}", x, f"x_{i}")
-            self._units[f"a_{i}"] = memory.dtype.alignment
+            self._units[f"a_{i}"] = 1
             if not self._library.on_cpu and driver.has_several_devices:
                 self._names["_check_memory"] = peers.check_memory
                 lines.append(f'_check_memory("x", a_{i})')
@@ -413,12 +414,16 @@ class _Writer:
         """Return the expression for an address that is that of an array's items, or of some of them."""
         if not address:  # an array of no items, or of what has its addresses elsewhere
             return "0"
-        begin, end = libraries.address(array, self._library.on_cpu)
+        found = arrays.read("", array, self._library.on_cpu)
+        begin, end = found.address, found.address + found.size * found.dtype.itemsize
+        unit = structs.normal("", found.dtype).alignment  # that NumPy's packed structs do not tell
         for first, last, variable, offset in self._regions:
             if first <= begin < end <= last:
-                if is_output and variable.startswith("a_"):
-                    raise _CannotError
                 offset += address - first
+                if variable in self._units:  # an argument's
+                    if is_output or offset % unit:
+                        raise _CannotError
+                    self._units[variable] = max(self._units[variable], unit)
                 return f"{variable} + {offset}" if offset else variable
         raise _CannotError
 
@@ -431,7 +436,7 @@ class _Writer:
                 values.append(self._place(leaf.given, value, is_output and not leaf.slot.read_only))
             elif isinstance(leaf.given, Addresses):
                 own: Addresses = leaf.given
-                self._units.update((variable, own.unit) for variable in self._units)
+                self._units.update({variable: max(unit, own.unit) for variable, unit in self._units.items()})
                 each = [self._place(array, array.address + n, is_output) for array, n in own.places]
                 self._names[name := f"_places_{suffix}_{len(values)}"] = own.pack
                 values.append(f"{name}({', '.join([*each, *['0'] * (own.room - len(each))])})")

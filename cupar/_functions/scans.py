@@ -149,7 +149,7 @@ def scan(
     )
     if plain and libraries.is_array(x):
         found = libraries.of("x", x).memory(x).dtype
-        if accumulated(found) == found:
+        if accumulated(found) == found and found.names is None:  # of structs, the result is a tuple
             quick.learn(_SCANS, x, op, lambda: inclusive_scan(found, found, op, None), found, None, True)
     return result
 

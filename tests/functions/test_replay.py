@@ -145,6 +145,26 @@ def test_arrays_that_share_memory_once_recorded_are_read_rightly():
     assert any(map(callable, replay._KNOWN.all().values()))
 
 
+@pytest.mark.parametrize("dtype", ["i4, f4", "c8"])
+def test_an_array_whose_items_are_read_by_larger_ones_is_aligned_to_these(dtype):
+    """NumPy has no alignment for packed structs; complex64 is moved in words of 8 bytes."""
+    x = np.zeros(3, dtype)
+
+    def moved(x):
+        return arrays.transform(lambda s: s[1], x) if x.dtype.names else arrays.repeat(x, 2)
+
+    for _ in range(3):
+        moved(x)
+    misaligned = np.zeros(x.nbytes + 8, "u1")
+    for begin in range(8):
+        y = misaligned[begin : begin + x.nbytes].view(dtype)
+        if begin % (4 if x.dtype.names else 8):
+            with pytest.raises(ValueError, match="expected an array aligned to"):
+                moved(y)
+        else:
+            moved(y)
+
+
 @pytest.mark.parametrize("none", [np.empty(0, "f4"), np.empty((0, 3), "f4")], ids=["0", "0 x 3"])
 def test_no_items(none):
     for _ in range(4):
@@ -283,3 +303,10 @@ def test_an_argument_without_a_hash():
     for _ in range(3):
         with pytest.raises(ValueError, match="^method: "):
             arrays.quantile(X, 0.3, axis=0, method=method)
+
+
+def test_a_scan_of_structs_is_a_tuple_of_arrays_each_time():
+    x = np.array([(3, 1.5), (1, 2.5)], "i4, f4")
+    for _ in range(3):
+        first, second = arrays.scan(x, lambda a, b: a if a[0] > b[0] else b)
+        assert (first.tolist(), second.tolist()) == ([3, 3], [1.5, 1.5])
