@@ -409,18 +409,21 @@ class SegmentedReducePolicy(NamedTuple):
     chunk_vectors: int  # of a chunk of a long segment: a power of two
 
 
-# Of rows, and of segments by offsets.
+# Of rows, and of segments by offsets; and by bytes of an item.
 SEGMENTED_REDUCE = PolicyTable(
     MeasuredPolicies(
-        *(_H200, "2026-11-26", "float32, benchmarks/segments.py, with this alone"),
-        {(EVERY, "rows"): SegmentedReducePolicy(256, 2048, 4096, 2048)},
+        *(_H200, "2026-11-27", "2^28 float32, 2^27 float64, 2^28 int8, as in benchmarks/segments.py"),
+        {
+            (EVERY, "rows"): SegmentedReducePolicy(128, 2048, 4096, 2048),
+            (EVERY, "offsets"): SegmentedReducePolicy(128, 4096, 5120, 2048),
+        },
     ),
     MeasuredPolicies(
-        *(_H200, "2026-11-27", "2^28 float32, 19 layouts as in benchmarks/segments.py; five policies"),
-        {(EVERY, "offsets"): SegmentedReducePolicy(128, 4096, 5120, 2048)},
-    ),
-    MeasuredPolicies(
-        *(_H200, "2026-11-27", _BY_TUNE), {(90, "rows"): SegmentedReducePolicy(256, 2048, 4096, 4096)}
+        *(_H200, "2026-11-27", "2^28 float32, 26 layouts and 37 lengths of rows; ten policies"),
+        {
+            (EVERY, "rows", 4): SegmentedReducePolicy(128, 2048, 4096, 4096),
+            (EVERY, "offsets", 4): SegmentedReducePolicy(128, 4096, 5120, 4096),
+        },
     ),
 )
 

@@ -24,6 +24,7 @@ from .family import (
     aligned,
     bits,
     ceil_div,
+    helper,
     i32,
     i64,
     members,
@@ -48,12 +49,12 @@ _WIDEST = 16  # bytes of a vector, which the first item of a warp may not begin
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
-_NAMES = ("short", "any", "long", "few")
-_SHORT, _ANY, _LONG, _FEW = range(4)
+_NAMES = ("short", "any", "long", "few", "rows")
+_SHORT, _ANY, _LONG, _FEW, _ROWS = range(5)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OFFSETS = Value("start_offsets_in"), Value("end_offsets_in")
-_ROWS = i64("largest"), i64("largest")
+_ROW_OFFSETS = i64("largest"), i64("largest")
 _OP, _INIT = Value("op"), Value("init")
 _QUEUE = (
     *(Storage(), Storage("segments"), Storage("chunks"), Storage("partials")),
@@ -63,7 +64,7 @@ _NO_QUEUE = (*(u64(0),) * 4, *(u32(0),) * 2)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    offsets = _OFFSETS if len(spec.arguments) > 2 else _ROWS
+    offsets = _OFFSETS if len(spec.arguments) > 2 else _ROW_OFFSETS
     names = ("n", "largest", "log_lanes", "grid", "shared")
 
     def reduce(queue: tuple[Storage | Number, ...]) -> Launch:
@@ -80,6 +81,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     of_few = (
         {"few": Shape((*names, *more, "part_bytes"), (init, few, chunks))} if len(spec.arguments) > 2 else {}
     )
+    in_lanes = (*_ARRAYS, i64("largest"), i64("n"), i32("rows"), i32("part_bytes"), _OP, _INIT)
+    of_rows = Launch("cupar_segmented_reduce_rows", "grid", "threads", in_lanes, "shared")
+    if len(spec.arguments) == 2:
+        of_few = {"rows": Shape(("n", "largest", "grid", "shared", "rows", "part_bytes"), (of_rows,))}
     return {
         "short": Shape(names, (reduce(_NO_QUEUE),)),
         "any": Shape((*names, *more), (init, reduce(_QUEUE), chunks)),
@@ -100,6 +105,7 @@ class _SegmentedReduceFacts(NamedTuple):
     staged_lanes: int
     staged_bytes: int
     has_few: int
+    is_rows: int
 
 
 def _planner(given: Properties) -> tuple[Plan, _SegmentedReduceFacts]:
@@ -111,15 +117,53 @@ def _planner(given: Properties) -> tuple[Plan, _SegmentedReduceFacts]:
     )
 
 
+@helper
+def _rows_of_lane(nbytes: int, most: int) -> int:
+    """Return how many rows a lane has one after another, given the bytes of a warp's if each has one.
+
+    As many as can be staged. But lanes copy four vectors at once, and what takes them one or two such turns
+    is quicker as it is: 2 KiB are enough, and one row of a lane is none of these.
+    """
+    turn = 4 * _WIDEST * 32
+    if turn % nbytes == 0:
+        return turn // nbytes if nbytes < turn else 0
+    return 0 if nbytes == 2 * turn else most // nbytes
+
+
+@helper
+def _lanes_of_row(vectors: int) -> int:
+    """Return how many lanes have a row of some vectors, of which each loads four at once.
+
+    As many as have two and a half at least; but fewer, if a third of these loads were of no use.
+    """
+    lanes = 1
+    while lanes < 32 and vectors >= 5 * lanes:
+        lanes *= 2
+    while lanes >= 8 and 8 * lanes * ceil_div(vectors, 4 * lanes) > 3 * vectors:
+        lanes //= 2
+    return lanes
+
+
 def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0:
         return 0
     warps, chunk = facts.warps, facts.chunk_items
+    share = max(n // (facts.sms * _WARPS), 1)  # segments of a warp, if all that run at once have some
+    of_lanes = 32 * largest * facts.item_size  # bytes of a warp's rows, if each lane has one
+    are_words = facts.item_size == 4 and facts.accum_size <= 4
+    if facts.is_rows and facts.has_few and of_lanes > 0:
+        each = min(_rows_of_lane(of_lanes, facts.staged_bytes // warps - _WIDEST), share // 32)
+        if each > 1 or (each == 1 and are_words):
+            part = each * of_lanes + _WIDEST
+            emit(_ROWS, (n, largest, ceil_div(n, warps * 32 * each), warps * part, 32 * each, part))
+            return 0
     mean, batch = items // n if items else largest, _UNKNOWN_BATCH
     if mean > 0:
         batch = min(max(facts.batch_bytes // max(mean * facts.item_size, 1), 1), _BATCH)
-    share = max(n // (facts.sms * _WARPS), 1)  # segments of a warp, if all that run at once have some
+    if facts.is_rows and facts.has_few and are_words:
+        fits = of_lanes <= facts.staged_bytes // warps - _WIDEST
+        batch = _BATCH if fits else _BATCH // _lanes_of_row(ceil_div(4 * largest, _WIDEST))
     log_lanes = 6 - bits(min(batch, share))
     grid = ceil_div(n, warps * 32 >> log_lanes)
     shared = facts.staged_bytes if 1 << log_lanes <= facts.staged_lanes else 0
@@ -154,7 +198,10 @@ _MOST_SHARED = 48 << 10  # bytes of a block
 
 
 def _default(spec: Specialisation) -> policies.SegmentedReducePolicy:
-    return policies.SEGMENTED_REDUCE.get(spec.cc, "rows" if len(spec.arguments) == 2 else "offsets")
+    source, table = spec.arguments[0], policies.SEGMENTED_REDUCE
+    kind, size = "rows" if len(spec.arguments) == 2 else "offsets", source.value.itemsize
+    found = table.find(spec.cc, kind, size) if source.is_pointer else None
+    return found or table.get(spec.cc, kind)
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -186,7 +233,7 @@ SEGMENTED_REDUCE = Family(
     "segmented_reduce/segmented_reduce.cuh",
     (
         *("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
-        *("batch_bytes", "staged_lanes", "staged_bytes", "has_few"),
+        *("batch_bytes", "staged_lanes", "staged_bytes", "has_few", "is_rows"),
     ),
     _NAMES,
     _shapes,

@@ -10,7 +10,7 @@ from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, SegmentsProblem
 SMS, WARPS, CHUNK = 132, 8, 8192
 FACTS = dict(
     threads=256, accum_size=4, segment_size=40, chunk_items=CHUNK, item_size=4,
-    batch_bytes=4096, staged_lanes=16, staged_bytes=41088, has_few=1,
+    batch_bytes=4096, staged_lanes=16, staged_bytes=41088, has_few=1, is_rows=0,
 )  # fmt: skip
 
 
@@ -45,6 +45,54 @@ def test_each_segment_is_one_warps(n, mean):
         assert batch * mean * 4 <= 4096
     assert given["shared"] == (FACTS["staged_bytes"] if batch > 1 else 0)
     assert shape == ("short" if 0 < n * mean <= CHUNK else "any")
+
+
+PART = 4096 + 16  # bytes of shared memory that a warp has for rows
+OF_ROWS = dict(batch_bytes=2048, staged_lanes=1, staged_bytes=WARPS * PART, is_rows=1)
+
+
+@pytest.mark.parametrize(
+    ("size", "item_size", "each"),
+    [(1, 4, 16), (3, 4, 10), (4, 4, 4), (7, 4, 4), (8, 4, 2), (15, 4, 2), (17, 4, 1), (31, 4, 1)]
+    + [(1, 1, 64), (8, 1, 8), (50, 1, 2), (4, 8, 2), (7, 8, 2), (3, 16, 2)],
+)
+@pytest.mark.parametrize("n", [2**20, 2**24 + 5, 2**33])
+def test_lanes_have_several_rows_of_a_few_items(size, item_size, each, n):
+    plan = planner(**OF_ROWS, item_size=item_size)(SegmentsProblem(n, n * size, size, 0))
+    given = dict(zip(("n", "largest", "grid", "shared", "rows", "part_bytes"), plan.numbers, strict=True))
+    assert (plan.shape, plan.nbytes, given["n"], given["largest"]) == ("rows", 0, n, size)
+    assert given["rows"] == 32 * (each if n > 2**20 else min(each, n // (SMS * 32 * 32)))
+    assert given["part_bytes"] == given["rows"] * size * item_size + 16 <= PART
+    assert given["shared"] == WARPS * given["part_bytes"]
+    assert (given["grid"] - 1) * WARPS * given["rows"] < n <= given["grid"] * WARPS * given["rows"]
+
+
+def test_rows_that_have_a_lane_each_or_several():
+    for facts, size, n in (
+        (OF_ROWS, 16, 2**24),  # which each lane has in one turn
+        (OF_ROWS, 32, 2**24),
+        (OF_ROWS, 33, 2**24),
+        (OF_ROWS, 4, 1000),  # fewer than lanes
+        (OF_ROWS, 0, 2**24),
+        ({**OF_ROWS, "item_size": 8}, 9, 2**24),
+        ({**OF_ROWS, "has_few": 0}, 4, 2**24),
+        ({**OF_ROWS, "is_rows": 0}, 4, 2**24),
+    ):
+        assert planner(**facts)(SegmentsProblem(n, n * size, size, 0)).shape != "rows"
+
+
+@pytest.mark.parametrize(
+    ("size", "lanes"),
+    [(16, 1), (32, 1), (36, 2), (50, 4), (64, 4), (80, 4), (100, 8), (128, 8), (150, 4), (200, 16)]
+    + [(256, 16), (300, 8), (384, 32), (500, 32), (640, 16), (1000, 32), (4096, 32)],
+)
+def test_lanes_of_a_row(size, lanes):
+    given = numbers(SegmentsProblem(2**20, 2**20 * size, size, 0), planner(**OF_ROWS))[2]
+    assert (1 << given["log_lanes"], given["shared"] > 0) == (lanes, lanes == 1)
+    other = numbers(SegmentsProblem(2**20, 2**20 * size, size, 0), planner(**OF_ROWS, accum_size=8))[2]
+    assert other["log_lanes"] == 6 - min(max(2048 // (4 * size), 1), 32).bit_length()
+    few = numbers(SegmentsProblem(100, 100 * size, size, 0), planner(**OF_ROWS))[2]
+    assert few["log_lanes"] == 5
 
 
 def test_rows_are_staged_if_each_lane_has_one():
@@ -124,7 +172,7 @@ def test_rows_have_a_length_in_place_of_offsets(specified):
     for spec in (rows, offsets):
         for shape in SEGMENTED_REDUCE.shapes(spec).values():
             kernels = {each.kernel for each in shape.launches}
-            assert kernels & {f"cupar_segmented_reduce{which}" for which in ("", "_queue", "_few")}
+            assert kernels & {f"cupar_segmented_reduce{which}" for which in ("", "_queue", "_few", "_rows")}
     assert "row_starts" in SEGMENTED_REDUCE.traits(rows)
     assert "row_starts" not in SEGMENTED_REDUCE.traits(offsets)
 

@@ -145,3 +145,17 @@ def test_rows(dtype, rng):
         reduction.run(d_in.ravel()[1:], d_out, n - 1, h_init=h_init, segment_size=length)
         shifted = np.add.reduce(host.ravel()[1 : 1 + (n - 1) * length].reshape(n - 1, length), 1, dtype=dtype)
         np.testing.assert_array_equal(d_out.get()[: n - 1], shifted + h_init)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f4", "c16"])
+def test_many_rows_of_a_few_items(dtype, rng):
+    h_init = items(rng, 1, dtype)
+    reduction = cupar.segmented_reduce(dtype, dtype, op=OpKind.PLUS, h_init=h_init)
+    for length in (1, 2, 3, 4, 7, 8, 15, 16, 31):
+        n = 3_000 if IS_CPU else 600_011
+        host = items(rng, n * length, dtype).reshape(n, length)
+        for shift in (0, 1):  # of the array: the first vector is whole, or not
+            d_in, d_out = at_a_shift(host.ravel(), shift), cp.zeros(n + 1, dtype)
+            reduction.run(d_in, d_out, n, h_init=h_init, segment_size=length)
+            expected = np.append(np.add.reduce(host, 1, dtype=dtype) + h_init, np.zeros(1, dtype))
+            np.testing.assert_array_equal(d_out.get(), expected, f"rows of {length}")

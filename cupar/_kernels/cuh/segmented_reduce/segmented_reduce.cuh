@@ -110,8 +110,10 @@ struct segmented_reduce_kernels {
   }
 
   // Combines a lane's share of some items, fewer than 2^31: every so many vectors, and of what is before the
-  // first and behind the last one. The first of those is on its way while vectors are combined.
-  template <class It>
+  // first and behind the last one. The first of those is on its way while vectors are combined. If groups
+  // have as many items each, all lanes of a warp take the same way, so that no loads wait for those of
+  // others.
+  template <bool are_equal = false, class It>
   static __device__ __forceinline__ void combine_share(partial& sum, It from, int length, int lane, int lanes,
                                                        const op_t& op) {
     int before      = 0;
@@ -146,6 +148,34 @@ struct segmented_reduce_kernels {
       }
     }
     constexpr int rows = is_of_words ? 2 : segmented_reduce_kernels::rows;
+    if constexpr (are_equal && is_array<It>) {
+      It next  = body + i64{first} * items;
+      int left = vectors - first;  // and as many for the next lane, less one
+      for (; left + lane >= rows * lanes; left -= rows * lanes, next += rows * lanes * items) {
+        vector<d_in_v, items> loaded[rows];
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          load<true>(loaded[r], next + r * lanes * items);
+        }
+        sum.add(combine_rows<rows>(loaded, op), op);
+      }
+      if (left + lane > 0) {
+        vector<d_in_v, items> loaded[rows];
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          if (r * lanes < left) {
+            load<true>(loaded[r], next + r * lanes * items);
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          if (r * lanes < left) {
+            sum.add(reduce_thread<value_t, accum_t, items>(loaded[r].item, op), op);
+          }
+        }
+      }
+      first = vectors;
+    }
     for (; first < vectors; first += rows * lanes) {
       vector<d_in_v, items> loaded[rows];
       if (first + (rows - 1) * lanes < vectors) {
@@ -298,12 +328,13 @@ struct segmented_reduce_kernels {
   }
 
   // Combines items of groups of lanes, fewer than 2^31 for each; the result is each group's first lane's.
+  template <bool are_equal = false>
   static __device__ __forceinline__ void combine_group(partial& sum, d_in_t from, int length, int lane,
                                                        int lanes, const op_t& op) {
     if constexpr (is_ordered) {
       combine_in_order<items>(sum, from, length, lane, lanes, op);
     } else {
-      combine_share(sum, from, length, lane, lanes, op);
+      combine_share<are_equal>(sum, from, length, lane, lanes, op);
       __syncwarp();
       combine_lanes(sum, lanes, op);
     }
@@ -594,6 +625,9 @@ struct segmented_reduce_kernels {
 
   struct cupar_segmented_reduce_init : zero<u64> {};
 
+  // Whether groups have as many items each. (With larger results it takes registers that others need.)
+  static constexpr bool are_equal = is_rows && sizeof(accum_t) <= 4;
+
   struct cupar_segmented_reduce : kernel<threads, resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
                                                end_offsets_in_t ends, i64 num_segments, int log_lanes,
@@ -649,8 +683,8 @@ struct segmented_reduce_kernels {
       const bool is_wide = lanes < 32 && its.length > (i64{4} * items * rows << log_lanes);
       const bool is_long = its.length > chunk_items;
       partial sum;
-      combine_group(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
-                    op);
+      combine_group<are_equal>(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length),
+                               own, lanes, op);
       if (own == 0 && is_left && !is_wide && !is_long) {
         finish(out, index, sum, op, init);
       }
@@ -669,10 +703,8 @@ struct segmented_reduce_kernels {
   };
 
   static constexpr bool has_few =
-      is_array<d_in_t> && !is_ordered && !is_rows && sizeof(d_in_v) <= 16 && sizeof(value_t) <= 16;
+      is_array<d_in_t> && !is_ordered && sizeof(d_in_v) <= 16 && sizeof(value_t) <= 16;
   static constexpr int few_segments = 4;  // of a lane
-  // Many blocks at once, as loads of items wait for those of offsets.
-  static constexpr int few_resident = sizeof(accum_t) <= 8 ? 1536 / threads : resident;
 
   // Combines a lane's items one after another.
   template <class It>
@@ -770,11 +802,11 @@ struct segmented_reduce_kernels {
   // Segments of a few items, where a lane has several: all offsets of a warp are on their way at once, and so
   // is what it spans. If that is too much, or segments do not lie beside each other, each 32 are taken by
   // themselves; and where that does not help, lanes combine items in memory. A warp has the longer segments.
-  struct cupar_segmented_reduce_few : kernel<threads, few_resident> {
+  struct cupar_segmented_reduce_few : kernel<threads, resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
                                                end_offsets_in_t ends, i64 num_segments, int part_bytes,
                                                queue q, op_t op, accum_t init) {
-      if constexpr (has_few) {
+      if constexpr (has_few && !is_rows) {
         join_stream();
         const int lane  = threadIdx.x % 32;
         const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) * (32 * few_segments);
@@ -855,6 +887,31 @@ struct segmented_reduce_kernels {
               combine_chunks(in, out, that, place, op, init);
             }
           }
+        }
+      }
+    }
+  };
+
+  // Rows of a few items: lanes have several, one after another, and all of a warp's are on their way at once.
+  struct cupar_segmented_reduce_rows : kernel<threads, resident> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, i64 length, i64 num_rows,
+                                               int rows_of_warp, int part_bytes, op_t op, accum_t init) {
+      if constexpr (has_few && is_rows) {
+        join_stream();
+        const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) * rows_of_warp;
+        if (first >= num_rows) {
+          return;
+        }
+        const int lane = threadIdx.x % 32, size = static_cast<int>(length);
+        const i64 left            = num_rows - first;
+        const int count           = left < rows_of_warp ? static_cast<int>(left) : rows_of_warp;
+        const d_in_v* const stage = copy_span(in, first * length, first * length + count * size, part_bytes);
+        const d_out_t own         = out + first;
+#pragma unroll 1
+        for (int i = lane; i < count; i += 32) {
+          partial sum;
+          combine_staged_share(sum, stage + i * size, size, lane, 0, op);
+          finish(own, i, sum, op, init);
         }
       }
     }
@@ -942,8 +999,8 @@ struct segmented_reduce_kernels {
     }
   };
 
-  static constexpr auto properties = properties_of(threads, sizeof(accum_t), sizeof(long_segment),
-                                                   chunk_items, is_array<d_in_t> ? sizeof(d_in_v) : 0,
-                                                   batch_bytes, staged_lanes, warps* stage_bytes, has_few);
+  static constexpr auto properties = properties_of(
+      threads, sizeof(accum_t), sizeof(long_segment), chunk_items, is_array<d_in_t> ? sizeof(d_in_v) : 0,
+      batch_bytes, staged_lanes, warps* stage_bytes, has_few, is_rows);
 };
 }  // namespace cupar
