@@ -142,7 +142,7 @@ def request(function: Any, inputs: Iterable[Any], arguments: tuple[Any, ...]) ->
     operators: list[Any] = []
     try:
         tokens = [_TOKENS[type(each)](each, found, operators) for each in inputs]
-        if driver.has_several_devices:
+        if driver.has_several_devices and found and _is_on_device(found[0]):
             tokens.append(driver.current_device())
         classes = (*map(type, arguments),)
         floats = _PLAIN.get(classes)
@@ -154,6 +154,10 @@ def request(function: Any, inputs: Iterable[Any], arguments: tuple[Any, ...]) ->
     except (_CannotError, RuntimeError):  # the latter of nested tensors, and of tuples nested deeply
         return None
     return ((function, *tokens), found, operators) if found else None
+
+
+def _is_on_device(x: Any) -> bool:
+    return not getattr(x, "is_cpu", type(x) is np.ndarray)
 
 
 def again(asked: Request) -> Any:

@@ -11,6 +11,7 @@ from support.interrupts import each_interrupt
 import cupar
 from cupar import arrays
 from cupar._cpu.calls import CpuAlgorithm
+from cupar._device import driver
 from cupar._functions import quantiles, replay
 
 X = np.random.default_rng(5).random(6).astype("f4")
@@ -295,6 +296,17 @@ def test_errors_of_tensors_are_those_of_the_first_call(kind):
     for _ in range(3):
         with pytest.raises(TypeError, match="^x: "):
             arrays.sort(x)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_arrays_in_host_memory_need_no_current_device(library, monkeypatch):
+    """A context would be made in each thread that has none, and in a forked process that is an error."""
+    monkeypatch.setattr(driver, "has_several_devices", True)
+    monkeypatch.delattr(driver, "current_device")
+    x = X if library == "numpy" else pytest.importorskip("torch").tensor(X)
+    for _ in range(3):
+        assert float(median(x)) == np.median(X)
+    assert any(map(callable, replay._KNOWN.all().values()))
 
 
 def test_an_argument_without_a_hash():
