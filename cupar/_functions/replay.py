@@ -133,7 +133,22 @@ _TOKENS.update({float: _of_float, FunctionType: _of_function, np.ndarray: _of_ar
 _PLAIN: dict[tuple[type, ...], tuple[int, ...]] = {}
 
 # What makes a call again; True: one was seen, and the next is recorded; False: it cannot be made again.
+# A number is as True, where operators read other values at once after that many recordings.
 _KNOWN: Any = factory_cache.new_table()
+_MOST_IN_VAIN = 4
+
+
+class _Fresh:
+    """A recording of which no call was made yet, as where operators read other values in each."""
+
+    def __init__(self, key: Hashable, call: Callable[[list[Any], Any], Any], in_vain: int) -> None:
+        self._key, self._call, self.in_vain = key, call, in_vain
+
+    def __call__(self, given: list[Any], operators: Any) -> Any:
+        found = self._call(given, operators)
+        if found is not None:
+            _KNOWN[self._key] = self._call
+        return found
 
 
 def request(function: Any, inputs: Iterable[Any], arguments: tuple[Any, ...]) -> Request | None:
@@ -169,13 +184,14 @@ def again(asked: Request) -> Any:
         return None
     except TypeError:  # of a shape of symbols, which has no hash
         return None
-    if known is True:
+    if type(known) is int or known is True:
         return all(map(_is_in_c_order, asked[1])) or None
     if not known:
         return None
     found = known(asked[1], asked[2])
     if found is None and asked[2]:  # perhaps operators read other values now
-        _KNOWN[asked[0]] = True
+        in_vain = known.in_vain + 1 if type(known) is _Fresh else 1
+        _KNOWN[asked[0]] = in_vain <= _MOST_IN_VAIN and in_vain
     return found
 
 
@@ -227,7 +243,9 @@ def recorded(asked: Request, library: ArrayLibrary, call: Callable[[Recording], 
         except (_CannotError, TypeError, ValueError, RuntimeError):
             known = False
     if not recording.is_early:
-        _KNOWN[asked[0]] = known
+        in_vain = _KNOWN.find(asked[0])
+        is_counted = known is not False and type(in_vain) is int
+        _KNOWN[asked[0]] = _Fresh(asked[0], known, in_vain) if is_counted else known
     return result
 
 

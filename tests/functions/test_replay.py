@@ -106,6 +106,24 @@ def test_what_operators_read_is_checked(made):
     assert None in made
 
 
+def test_values_that_change_at_once_are_recorded_a_few_times(monkeypatch):
+    """Those that stay for some calls are recorded whenever they have changed."""
+    written, write = [], replay._Writer.written
+    monkeypatch.setattr(replay._Writer, "written", lambda *of: written.append(1) or write(*of))
+    x = np.arange(4.0)
+
+    def times(factor):
+        assert arrays.transform(lambda a: a * factor, x).tolist() == (x * factor).tolist()
+
+    for i in range(10):
+        for _ in range(4):
+            times(1 + i % 2)
+    assert len(written) == 10
+    for i in range(20):
+        times(1 + i % 2)
+    assert len(written) <= 15
+
+
 def test_an_operator_that_captures_arrays_is_called_anew():
     x, table = np.arange(3), np.array([1, 2, 3])
     with cupar.device("cpu"):
