@@ -179,9 +179,14 @@ SETS = PolicyTable(
         *(
             "H200",
             "2026-11-27",
-            "2^26 int32, half in each range, without and with int32 items; 12 policies",
+            "2^26 int32 and 2^25 int64 in two halves, without and with items like them; 5 to 17 policies",
         ),
-        {(90, 4): SetsPolicy(256, 31, 3), (90, 4, 4): SetsPolicy(192, 19, 2)},
+        {
+            (90, 4): SetsPolicy(256, 31, 3),
+            (90, 8): SetsPolicy(256, 15, 2),
+            (90, 4, 4): SetsPolicy(192, 19, 2),
+            (90, 8, 8): SetsPolicy(160, 9, 2),
+        },
     )
 )
 

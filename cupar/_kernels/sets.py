@@ -35,6 +35,7 @@ OPERATIONS = ("set_union", "set_intersection", "set_difference", "set_symmetric_
 _CUT_THREADS = 64  # of the blocks that find where tiles are cut: few, as each waits for memory
 _TICKET_BYTES = 128  # before the states of tiles
 _TILE_BYTES = 12 << 10  # of keys and items, about
+_LARGE_TILES = {90: 28 << 10, 100: 28 << 10, 103: 28 << 10, 110: 28 << 10}  # of cards with more shared memory
 _MOST_ITEMS = 23  # of a thread, unless it is tuned
 _MOST_SHARED = 96 << 10  # bytes of a block that is tried
 _NAMES = ("block", "grid")
@@ -98,7 +99,8 @@ def _default(spec: Specialisation) -> policies.SetsPolicy:
     found = policies.SETS.find(spec.cc, *sizes)
     if found is not None:
         return found
-    threads, tile_items = 128, _TILE_BYTES // sum(sizes)
+    tile_bytes = _LARGE_TILES.get(spec.cc, _TILE_BYTES)
+    threads, tile_items = 128 if tile_bytes == _TILE_BYTES else 256, tile_bytes // sum(sizes)
     while threads > 32 and threads * 5 > tile_items:
         threads //= 2
     return policies.SetsPolicy(threads, max(1, min(_MOST_ITEMS, tile_items // threads)), 2)
@@ -106,7 +108,7 @@ def _default(spec: Specialisation) -> policies.SetsPolicy:
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     items = {*range(1, 33, 2), 16, 22, 24, 28, _default(spec).items}
-    return {"threads": (32, 64, 128, 192, 256, 384, 512), "items": tuple(sorted(items)), "slots": (2, 3)}
+    return {"threads": (32, 64, 128, 160, 192, 256, 384, 512), "items": tuple(sorted(items)), "slots": (2, 3)}
 
 
 def _fits(spec: Specialisation, policy: policies.SetsPolicy) -> bool:
