@@ -166,6 +166,31 @@ def copies_of_segments(dtype, n):
             assert np.array_equal(d_out.get(), np.concatenate([host[:0], *expected])), (dtype, n, mean)
 
 
+class Structs:
+    """An array of structs of integers, 288 bytes each."""
+
+    dtype = np.dtype([(f"x{i}", "u4") for i in range(72)])
+
+    def __init__(self, words):
+        self.words = words.reshape(-1, 72)
+        self.__cuda_array_interface__ = {
+            "shape": (len(self.words),),
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
+            "data": (self.words.data.ptr, False),
+            "version": 3,
+        }
+
+
+def large_values(dtype, n):
+    """Scans of structs, whatever the type: the last of all."""
+    size = n // 10 + 1
+    words = cp.asarray(np.random.default_rng(n).integers(0, 1000, 72 * size, "u4"))
+    given, found = Structs(words), Structs(cp.zeros_like(words))
+    cupar.inclusive_scan(given, found, last).run(given, found, size)
+    assert (found.words == given.words).all()
+
+
 def columns(dtype, n):
     """Columns of any number and length, which threads, blocks of two sizes, and several blocks scan."""
     h_init = np.ones(1, dtype)
@@ -618,6 +643,7 @@ CHECKED = (
     segmented_reductions,
     segmented_scans,
     copies_of_segments,
+    large_values,
     columns,
     segmented_sorts,
     top_k,
