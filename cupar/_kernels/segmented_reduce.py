@@ -32,7 +32,7 @@ from .family import (
     u32,
     u64,
 )
-from .segments import SegmentsProblem, row_types
+from .segments import MOST_BLOCKS, SegmentsProblem, row_types
 from .tuning import Tunable, combined_types
 
 if TYPE_CHECKING:
@@ -165,6 +165,8 @@ def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) ->
         fits = of_lanes <= facts.staged_bytes // warps - _WIDEST
         batch = _BATCH if fits else _BATCH // _lanes_of_row(ceil_div(4 * largest, _WIDEST))
     log_lanes = 6 - bits(min(batch, share))
+    while ceil_div(n, warps * 32 >> log_lanes) > MOST_BLOCKS:
+        log_lanes -= 1
     grid = ceil_div(n, warps * 32 >> log_lanes)
     shared = facts.staged_bytes if 1 << log_lanes <= facts.staged_lanes else 0
     if 0 < largest <= chunk or 0 < items <= chunk:

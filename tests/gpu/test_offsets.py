@@ -66,3 +66,17 @@ def test_nothing_is_read_and_written(call):
     ):
         call(x, out, *(cp.asarray(np.array(each)) for each in (starts, ends)))
         assert (out[N // 2 :] == 77).all()
+
+
+@pytest.mark.parametrize("n", [2**16, 2**20])  # groups of lanes have a segment each; lanes have several
+def test_segments_of_a_warp_may_begin_2_to_the_63_before_others(n):
+    """Those without items do: what a warp's segments span has more items than 64 bits with a sign tell."""
+    x, out = cp.asarray(np.arange(2 * n) % 5, dtype="i1"), cp.full(n, 77, "i8")
+    starts = np.arange(n, dtype="i8") * 2
+    ends = starts + 2
+    starts[::32] = ends[::32] = -(2**63)
+    segments = cp.asarray(starts), cp.asarray(ends)
+    cupar.segmented_reduce(x, out, *segments, OpKind.PLUS, 0).run(x, out, n, *segments, 0)
+    expected = (np.arange(2 * n) % 5).reshape(n, 2).sum(1)
+    expected[::32] = 0
+    assert (cp.asnumpy(out) == expected).all()

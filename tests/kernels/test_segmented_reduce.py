@@ -47,6 +47,17 @@ def test_each_segment_is_one_warps(n, mean):
     assert shape == ("short" if 0 < n * mean <= CHUNK else "any")
 
 
+@pytest.mark.parametrize("threads", [64, 128])
+def test_no_grid_has_more_blocks_than_a_launch_may(threads):
+    plan, of_block = planner(threads=threads, has_few=0), threads // 32
+    for n in (2**31, 2**33 - 4, 2**33 - 1):
+        given = numbers(SegmentsProblem(n, n * 5000, 0, 0), plan)[2]
+        segments = of_block * (32 >> given["log_lanes"])
+        assert (given["grid"] - 1) * segments < n <= given["grid"] * segments
+        assert given["grid"] < 2**31
+        assert given["log_lanes"] == 5 or n > of_block * (16 >> given["log_lanes"]) * (2**31 - 1)
+
+
 PART = 4096 + 16  # bytes of shared memory that a warp has for rows
 OF_ROWS = dict(batch_bytes=2048, staged_lanes=1, staged_bytes=WARPS * PART, is_rows=1)
 

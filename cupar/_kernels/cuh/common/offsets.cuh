@@ -10,6 +10,12 @@ constexpr __device__ __forceinline__ i64 length_of(i64 begin, i64 end) {
   return end > begin ? end - begin : 0;
 }
 
+// The items from one offset to another, for comparisons with what fits: of any two, which may be those of
+// segments without items, such as -2^63.
+constexpr __device__ __forceinline__ u64 distance_of(i64 low, i64 high) {
+  return high > low ? static_cast<u64>(high) - static_cast<u64>(low) : 0;
+}
+
 // Of segments that are all of one length.
 struct row_starts {
   i64 length;

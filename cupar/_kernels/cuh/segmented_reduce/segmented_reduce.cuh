@@ -464,7 +464,7 @@ struct segmented_reduce_kernels {
       const bool is_of = group >= begin && group < end;
       const bool is_inside =
           !is_of || its.length == 0 || (its.begin >= low && its.begin + its.length <= high);
-      if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
+      if (distance_of(low, high) > u64{staged_items} || !__all_sync(~0u, is_inside)) {
         return false;
       }
       const d_in_v* const stage = copy_span(in, low, high);
@@ -764,7 +764,7 @@ struct segmented_reduce_kernels {
       }
       low             = static_cast<i64>(starts[0]);
       const auto high = static_cast<i64>(ends[32 * few_segments - 1]);
-      span            = static_cast<u64>(length_of(low, high));
+      span            = distance_of(low, high);
       bool is_near    = span <= static_cast<u64>(most);
 
       const auto placed = [&](i64 offset) {
@@ -864,7 +864,7 @@ struct segmented_reduce_kernels {
           const i64 index = first + 32 * k + lane, begin = shuffle(own.begin, 0),
                     end      = shuffle(own.begin + own.length, last);
           const bool is_near = own.length == 0 || (own.begin >= begin && own.begin + own.length <= end);
-          if (__all_sync(~0u, is_near && end - begin <= most_staged)) {
+          if (__all_sync(~0u, is_near && distance_of(begin, end) <= static_cast<u64>(most_staged))) {
             const d_in_v* const stage = copy_span(in, begin, end, part_bytes);
             const partial sum = combine_items(stage + (own.begin - begin), static_cast<int>(own.length), op);
             if (lane <= last) {
