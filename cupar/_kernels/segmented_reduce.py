@@ -165,7 +165,7 @@ def _plan(facts: _SegmentedReduceFacts, problem: SegmentsProblem, emit: Emit) ->
         fits = of_lanes <= facts.staged_bytes // warps - _WIDEST
         batch = _BATCH if fits else _BATCH // _lanes_of_row(ceil_div(4 * largest, _WIDEST))
     log_lanes = 6 - bits(min(batch, share))
-    while ceil_div(n, warps * 32 >> log_lanes) > MOST_BLOCKS:
+    while log_lanes > 0 and ceil_div(n, warps * 32 >> log_lanes) > MOST_BLOCKS:
         log_lanes -= 1
     grid = ceil_div(n, warps * 32 >> log_lanes)
     shared = facts.staged_bytes if 1 << log_lanes <= facts.staged_lanes else 0
