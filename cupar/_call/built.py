@@ -38,8 +38,8 @@ class Policy:
     values : mapping of str to int
         As in ``{"threads": 256, "items": 17}``.
     source : {"cupar", "CUB", "tuned"}
-        ``"cupar"``: from cupar's tables; ``"CUB"``: CUB's choice for the compute capability; ``"tuned"``:
-        measured on the user's card by ``cupar tune``.
+        ``"cupar"``: from cupar's tables, or what its kernels have for all cards; ``"CUB"``: CUB's choice for
+        the compute capability; ``"tuned"``: measured on the user's card by ``cupar tune``.
     """
 
     values: Mapping[str, int] = field(hash=False)

@@ -101,8 +101,8 @@ def tune(arguments: Arguments) -> Result:
 
     start = time.perf_counter()
     if (arguments.what is None) != arguments.all:
-        got = arguments.what if arguments.all else "neither"
-        raise UsageError(f"WHAT: expected an algorithm, a list or a script, or --all, got {got}")
+        got = f"{arguments.what} and --all" if arguments.all else "neither"
+        raise UsageError(f"WHAT: expected either an algorithm, a list or a script, or --all, got {got}")
     total = arguments.seconds or (_SECONDS_OF_ALL if arguments.all else _SECONDS)
     if not arguments.dry_run:
         listing.own()  # or fail now
@@ -154,8 +154,8 @@ def _card(arguments: Arguments) -> Card:
         card = session.current_card()
     except NoDeviceError:
         raise FailedError(
-            f"WHAT: {arguments.what or '--all'} cannot be tuned here, as there is no GPU: policies are "
-            "measured on the kind of card that they are for"
+            f"{'WHAT: ' if arguments.what else ''}{arguments.what or '--all'} cannot be tuned here, as there "
+            "is no GPU: policies are measured on the kind of card that they are for"
         ) from None
     if arguments.cc and arguments.cc != [card.cc]:
         named = ", ".join(f"sm_{cc}" for cc in arguments.cc)

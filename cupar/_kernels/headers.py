@@ -18,6 +18,11 @@ def digest(family_source: str) -> str:
     return found.hexdigest()
 
 
+def has_cubs(family_source: str) -> bool:
+    """Whether a family's source has kernels of CUB's, which CUB's selectors choose policies for."""
+    return "#include <cub/" in _content(family_source).decode()
+
+
 def own(text: str) -> list[tuple[str, bytes]]:
     """Return cupar's own files that the C++ of kernels includes, by name.
 

@@ -21,7 +21,7 @@ from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from .._kernels import image
+from .._kernels import headers, image
 from .._launch.code import Code
 from .._store.entry import Entry
 from .._store.memory import SingleFlightCache
@@ -136,7 +136,8 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     with suppress(image.DamagedError):  # loading it reports that
         properties = image.properties_in(blob)
     names = ("threads", "items", *(("ahead_threads", "ahead_tile") if properties.get("ahead_tile") else ()))
-    return Policy({name: properties[name] for name in names if name in properties}, "CUB")
+    values = {name: properties[name] for name in names if name in properties}
+    return Policy(values, "CUB" if headers.has_cubs(family.source_of(spec)) else "cupar")
 
 
 def _shown(spec: Specialisation, code: Code) -> Artifacts:

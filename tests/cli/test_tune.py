@@ -204,6 +204,8 @@ def test_the_last_ones_are_left_where_time_is_short(gpu, capfd, monkeypatch):
 def test_without_a_gpu(capfd, empty_cache):
     shown = run(capfd, "tune", "inclusive_scan", "float32", status=1)
     assert "WHAT: inclusive_scan cannot be tuned here, as there is no GPU" in shown.err
+    shown = run(capfd, "tune", "--all", status=1)
+    assert "error: --all cannot be tuned here, as there is no GPU" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -213,8 +215,8 @@ def test_without_a_gpu(capfd, empty_cache):
             ["nothing", "float32"],
             "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce_into",
         ),
-        ([], "WHAT: expected an algorithm, a list or a script, or --all, got neither"),
-        (["--all", "reduce_into"], "or --all, got reduce_into"),
+        ([], "WHAT: expected either an algorithm, a list or a script, or --all, got neither"),
+        (["--all", "reduce_into"], "or --all, got reduce_into and --all"),
         (["--all", "--op", "plus"], "--op: --all has its own"),
         (["nothing", "f4"], "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce"),
         (["inclusive_scan"], "TYPE: expected the types of input and output for inclusive_scan, got none"),

@@ -121,3 +121,4 @@ def test_large_values_are_written_out_once():
     scan = cupar.inclusive_scan(LARGE, LARGE, lambda a, b: b, None, cc=80)
     assert stored_properties(scan) == {"threads": 128, "items": 8, "state": 2 * 640, "payload": 0}
     assert scan.build.cubin_size < 128 << 10
+    assert str(scan.build.policy) == "threads=128 items=8 (cupar)"  # no selector of CUB's has chosen it
