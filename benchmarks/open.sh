@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures, on a machine with a GPU, what benchmarks have not measured on one yet; each as a table and as JSON.
+# Measures, on a machine with a GPU, what benchmarks have not measured on one yet, or not since it changed; each
+# as a table and as JSON.
 #
 #     benchmarks/open.sh FOLDER [NAME...]
 #

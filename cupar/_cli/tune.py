@@ -120,18 +120,22 @@ def tune(arguments: Arguments) -> Result:
     lost = any("does not answer" in each.why for each in results)
 
     def show() -> None:
-        if arguments.export:
-            say("\n\n".join(filter(None, (_row(each, card) for each in results))))
-        else:
+        rows = [row for row in (_row(each, card) for each in results) if row]
+        if not arguments.export:
             say(str(card))
             _print_results(results, arguments.dry_run)
+        elif rows:
+            say("\n\n".join(rows))
         for each in results:
             _complain_of(each)
         for name, why in left:
             complain(f"{name}: not tuned: {why}")
         _complain_of_time(results)
-        if not arguments.export:
-            say(f"{counted(len(results), 'problem')} in {seconds:.0f} s")
+        took = f"{counted(len(results), 'problem')} in {seconds:.0f} s"
+        if arguments.export:  # rows alone are on standard output
+            complain(f"{took}: {counted(len(rows), 'row')}")
+        else:
+            say(took)
 
     document = {
         "card": card.part(),
@@ -175,6 +179,8 @@ def _requested(arguments: Arguments, card: Card) -> tuple[list[Specialisation], 
         _check_alone(arguments, "--all has its own")
         specs = requests.usual(card.cc)
     elif path.suffix != ".py" and not path.exists():
+        if path.suffix or len(path.parts) > 1:
+            raise UsageError(f"WHAT: there is no list {arguments.what}")
         if arguments.rest:
             raise UsageError("--: an algorithm takes no arguments of a script")
         try:

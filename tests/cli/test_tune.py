@@ -185,6 +185,7 @@ def test_the_last_ones_are_left_where_time_is_short(gpu, capfd, monkeypatch):
     monkeypatch.setattr(session, "tune", tune)
     monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     shown = run(capfd, "tune", "--all", "--dry-run", "--export", "--seconds", "250")
+    assert shown.out == "" and " s: 0 rows" in shown.err
     document = json.loads(run(capfd, "tune", "--all", "--dry-run", "--json", "--seconds", "5").out)
     first = given[:-1]
     assert 55 < len(first) <= 62 and min(seconds for *_, seconds in first) >= session._LEAST_SECONDS
@@ -217,6 +218,7 @@ def test_without_a_gpu(capfd, empty_cache):
         ),
         ([], "WHAT: expected either an algorithm, a list or a script, or --all, got neither"),
         (["--all", "reduce_into"], "or --all, got reduce_into and --all"),
+        (["asked.jsonl"], "WHAT: there is no list asked.jsonl"),
         (["--all", "--op", "plus"], "--op: --all has its own"),
         (["nothing", "f4"], "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce"),
         (["inclusive_scan"], "TYPE: expected the types of input and output for inclusive_scan, got none"),
