@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.disassembly import instructions
 from support.plans import planned
 
 import cupar
@@ -210,3 +211,11 @@ def test_templates_build(d_in, offset, accumulator, cc):
     built = cupar.segmented_reduce(d_in, accumulator, offset, offset, cupar.OpKind.PLUS, h_init, cc=cc)
     assert built.build.cc == cc
     assert {taken.local for taken in built.build.resources().values()} == {0}  # nothing spills
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.slow
+def test_complex_numbers_in_shared_memory_may_begin_in_the_middle_of_a_word(tmp_path):
+    found = cupar.segmented_reduce("c8", "c8", op=cupar.OpKind.PLUS, h_init=np.zeros(1, "c8"), cc=90)
+    loads = {each for each in instructions(found, tmp_path) if each.startswith("LDS")}
+    assert loads == {"LDS.64", "LDS"}  # as arrays may begin at multiples of 4

@@ -147,6 +147,23 @@ def test_rows(dtype, rng):
         np.testing.assert_array_equal(d_out.get()[: n - 1], shifted + h_init)
 
 
+@pytest.mark.parametrize("kind", ["rows", "offsets"])
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers_that_begin_in_the_middle_of_a_word(dtype, kind, rng):
+    h_init, parts = items(rng, 1, dtype), np.zeros(1, dtype).real.dtype
+    segments = () if kind == "rows" else ("i8", "i8")
+    reduction = cupar.segmented_reduce(dtype, dtype, *segments, op=OpKind.PLUS, h_init=h_init)
+    for n, length in ((100, 3), (100, 50), (ITEMS // 3, 3), (ITEMS // 17, 17), (ITEMS, 3)):
+        host = items(rng, n * length, dtype)
+        d_in, d_out = at_a_shift(host.view(parts), 1).view(dtype), cp.zeros(n, dtype)
+        if segments:
+            bounds = cp.arange(n + 1) * length
+            reduction.run(d_in, d_out, n, bounds[:-1], bounds[1:], h_init)
+        else:
+            reduction.run(d_in, d_out, n, h_init=h_init, segment_size=length)
+        np.testing.assert_array_equal(d_out.get(), np.add.reduce(host.reshape(n, length), 1) + h_init)
+
+
 @pytest.mark.parametrize("dtype", ["i1", "f4", "c16"])
 def test_many_rows_of_a_few_items(dtype, rng):
     h_init = items(rng, 1, dtype)

@@ -435,7 +435,16 @@ struct segmented_reduce_kernels {
       int at          = own + ((group << log_lanes) * count / 32 << log_lanes);
       const auto next = [&] {
         vector<d_in_v, width> loaded;
-        load<true>(loaded, from + before + at * width);
+        if constexpr (sizeof(d_in_v) > alignof(d_in_v)) {
+          // Such as complex numbers, which may begin where no word of their size does.
+          if (__cvta_generic_to_shared(from) % sizeof(d_in_v) == 0) {
+            load<true>(loaded, from + before + at * width);
+          } else {
+            load<false>(loaded, from + before + at * width);
+          }
+        } else {
+          load<true>(loaded, from + before + at * width);
+        }
         at += lanes;
         at -= at < vectors ? 0 : count << log_lanes;
         return reduce_thread<value_t, accum_t, width>(loaded.item, op);
