@@ -4,20 +4,22 @@
 #
 #     benchmarks/open.sh FOLDER [NAME...]
 #
-# Without names, all; one that fails does not keep the others from running. A line leaves this file when its
-# figures are in benchmarks/results/.
+# Without names, all; one that fails does not keep the others from running, and one that is not here fails.
+# A line leaves this file when its figures are in benchmarks/results/.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out="${1:?the folder that takes tables and JSON}"
 shift
 mkdir -p "$out"
 wanted=" $* "
+known=()
 failed=()
 
 # measure NAME COMMAND...: at most 10 minutes.
 measure() {
   local name="$1"
   shift
+  known+=("$name")
   [[ "$wanted" == "  " || "$wanted" == *" $name "* ]] || return 0
   echo "== $name: $*"
   timeout 600 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
@@ -27,5 +29,8 @@ measure segments python benchmarks/segments.py --json "$out/segments.json"
 measure cold_start python benchmarks/cold_start.py --json "$out/cold_start.json"
 measure tune cupar tune --all --dry-run --export --seconds 560
 
+for name; do
+  [[ " ${known[*]} " == *" $name "* ]] || failed+=("$name, which is none of ${known[*]}")
+done
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 exit ${#failed[@]}
