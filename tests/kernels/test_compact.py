@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.disassembly import instructions
 from support.plans import planned
 
 import cupar
@@ -170,3 +171,11 @@ def test_runs_of_keys(keys, items, out_items):
         same = lambda a, b: a[0] == b[0]
     built = cupar.unique_by_key(keys, items, keys, out_items, "i8", same, cc=CC)
     assert built.build.cubin_size
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.slow
+def test_complex_numbers_may_be_written_to_the_middle_of_a_word(tmp_path):
+    found = cupar.select("c8", "c8", "i8", lambda a: a.real > 0, cc=90)
+    # Of words, one item at most is written by itself on either side.
+    assert instructions(found, tmp_path).count("STG.E") > 2 * 2

@@ -558,3 +558,21 @@ def test_arg_max_of_numbers(rng):
         reduction.run(d_in, d_out, n, Peak(-1000, -1))
         place = int(np.argmax(host[:n]))
         check(d_out.get(), one((host[place], place), Peak.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_complex_numbers_are_written_to_where_they_begin_in_the_middle_of_a_word(dtype, rng):
+    def in_the_middle(n):
+        parts = np.zeros(1, dtype).real.dtype
+        return cp.zeros(2 * n + 1, parts)[1:].view(dtype)
+
+    selection = cupar.select(dtype, dtype, "i8", lambda a: a.real > 0)
+    for n in (1, 31, 1000, 100_003):
+        host = (rng.integers(-9, 9, n) + 1j * np.arange(n)).astype(dtype)
+        d_in, d_out, d_count = in_the_middle(n), in_the_middle(n), cp.zeros(1, "i8")
+        d_in[:] = cp.asarray(host)
+        selection.run(d_in, d_out, d_count, n)
+        expected = host[host.real > 0]
+        assert int(d_count.get()[0]) == len(expected)
+        np.testing.assert_array_equal(d_out.get()[: len(expected)], expected)
+        assert not d_out.get()[len(expected) :].any()

@@ -320,29 +320,32 @@ struct compaction {
   static __device__ __forceinline__ void write_items(Out out, int count, const T* items) {
     constexpr int size = sizeof(T), in_word = 16 % size == 0 ? 16 / size : 0;
     if constexpr (in_word > 0 && cuda::std::is_same_v<Out, T*>) {
-      const int thread = threadIdx.x;
-      const int to_begin =
-          static_cast<int>(-reinterpret_cast<u64>(out) & 15) / size;  // of the first whole word
-      const int begin = min(to_begin, count);
-      const int words = (count - begin) / in_word, end = begin + words * in_word;
-      if (thread < begin) {
-        out[thread] = items[thread];
-      }
-      if (thread < count - end) {
-        out[end + thread] = items[end + thread];
-      }
-      const u64 from       = reinterpret_cast<u64>(items + begin);
-      const uint4* const w = reinterpret_cast<const uint4*>(from & ~u64{15});
-      uint4* const to      = reinterpret_cast<uint4*>(out + begin);
+      // Items whose parts are smaller, such as complex numbers, may begin within a word of their size.
+      if (sizeof(T) == alignof(T) || reinterpret_cast<u64>(out) % size == 0) {
+        const int thread = threadIdx.x;
+        const int to_begin =
+            static_cast<int>(-reinterpret_cast<u64>(out) & 15) / size;  // of the first whole word
+        const int begin = min(to_begin, count);
+        const int words = (count - begin) / in_word, end = begin + words * in_word;
+        if (thread < begin) {
+          out[thread] = items[thread];
+        }
+        if (thread < count - end) {
+          out[end + thread] = items[end + thread];
+        }
+        const u64 from       = reinterpret_cast<u64>(items + begin);
+        const uint4* const w = reinterpret_cast<const uint4*>(from & ~u64{15});
+        uint4* const to      = reinterpret_cast<uint4*>(out + begin);
 #pragma unroll 2
-      for (int i = thread; i < words; i += threads) {
-        to[i] = load_after<size>(w + i, static_cast<unsigned>(from) & 15);
+        for (int i = thread; i < words; i += threads) {
+          to[i] = load_after<size>(w + i, static_cast<unsigned>(from) & 15);
+        }
+        return;
       }
-    } else {
+    }
 #pragma unroll 4
-      for (int i = threadIdx.x; i < count; i += threads) {
-        out[i] = items[i];
-      }
+    for (int i = threadIdx.x; i < count; i += threads) {
+      out[i] = items[i];
     }
   }
 
