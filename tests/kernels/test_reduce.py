@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.disassembly import instructions
 from support.plans import planned
 
 import cupar
@@ -214,3 +215,12 @@ def test_reductions_in_order_do_not_spill_in_their_loops(dtype, tmp_path):
     built = cupar.reduce_into(dtype, dtype, last, None, commutative=False, cc=CC)
     found = Counter(spills_or_calls(built, tmp_path))
     assert found["CALL"] <= 4 and found["STL"] + found["LDL"] <= 16
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.slow
+def test_iterators_of_complex_numbers_that_begin_in_the_middle_of_a_word_are_read_in_parts(tmp_path):
+    doubled = cupar.TransformIterator("c16", lambda a: a + a)
+    found = cupar.reduce_into(doubled, "c16", cupar.OpKind.PLUS, np.zeros(1, "c16"), cc=90)
+    loads = instructions(found, tmp_path)
+    assert loads.count("LDG.E.64") >= loads.count("LDG.E.128")  # not of single ones alone

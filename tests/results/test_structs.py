@@ -6,7 +6,7 @@ from numba import cuda as numba_cuda
 from support.results import Structs, cp, needs_gpu
 
 import cupar
-from cupar import SortOrder, gpu_struct
+from cupar import OpKind, SortOrder, gpu_struct
 
 SIZES = [0, 1, 31, 1000, 100_003]
 CODES = "?bBhHiIqQefdFD"
@@ -576,3 +576,17 @@ def test_complex_numbers_are_written_to_where_they_begin_in_the_middle_of_a_word
         assert int(d_count.get()[0]) == len(expected)
         np.testing.assert_array_equal(d_out.get()[: len(expected)], expected)
         assert not d_out.get()[len(expected) :].any()
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_sums_of_what_is_made_of_complex_numbers_that_begin_in_the_middle_of_a_word(dtype, rng):
+    parts = np.zeros(1, dtype).real.dtype
+    h_init, d_out = np.ones(1, dtype), cp.zeros(1, dtype)
+    for n in (1, 31, 1000, 100_003):
+        host = (rng.integers(-9, 9, n) + 1j * rng.integers(-9, 9, n)).astype(dtype)
+        d_in = cp.zeros(2 * n + 1, parts)[1:].view(dtype)
+        d_in[:] = cp.asarray(host)
+        doubled = cupar.TransformIterator(d_in, lambda a: a + a)
+        for source, expected in ((d_in, host.sum()), (doubled, 2 * host.sum())):
+            cupar.reduce_into(source, d_out, OpKind.PLUS, h_init).run(source, d_out, n, h_init)
+            assert d_out.get()[0] == expected + 1

@@ -189,7 +189,7 @@ struct reduce_kernels {
     };
     if (is_array<It> || is_aligned) {
       add_tiles(cuda::std::true_type{});
-    } else if constexpr (!is_array<It> && items > 1) {
+    } else if constexpr (!is_array<It> && (items > 1 || has_words<items, It>)) {
       add_tiles(cuda::std::false_type{});
     }
     const i64 first_single = i64{gridDim.x - 1 - blockIdx.x} * blockDim.x;
