@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import compilers
 from support.disassembly import kernels, spills_or_calls
+from support.fewer import every
 from support.operators import add, equal, less
 
 import cupar
@@ -38,6 +39,7 @@ WITH_OPERATOR = {
 }
 
 
+@every(2)
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_OPERATOR)

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, run, spills_or_calls
+from support.fewer import every
 
 import cupar
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
@@ -18,6 +19,7 @@ def sums(a, b):
     return a + b
 
 
+@every(3)
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "f8", "c8", "c16"])
 def test_operator_is_inlined(dtype, tmp_path):

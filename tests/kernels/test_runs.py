@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import run, spills_or_calls
+from support.fewer import every
 from support.plans import planned
 
 import cupar
@@ -201,6 +202,7 @@ def test_templates_build(name, cc):
     assert BUILDS[name](lambda a, b: a + b, same, cc=cc).build.cubin_size < 90_000
 
 
+@every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("values", ["f2", "i8", "c16", struct("i4", 5)])
 def test_states_are_read_as_a_whole(values, only, tmp_path):

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from support.fewer import every
 
 import cupar
 from cupar._functions.axes import AxisLayout
@@ -32,6 +33,7 @@ def shared_loads(build, kernel):
     return set(re.findall(r"\bLDG\.[\w.]*STRONG\.GPU\b", own))
 
 
+@every(2)
 @pytest.mark.parametrize(
     ("dtype", "op", "cc"),
     [("c16", add, 80), ("c16", add, 90), (Pair, first_added, 90), (Seven, last, 90)],
@@ -72,6 +74,7 @@ def test_states_of_staged_tiles_and_columns(make, kernel, only):
     assert shared_loads(make().build, kernel) == {"LDG.E.128.STRONG.GPU"}
 
 
+@every(2)
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_states_of_runs(dtype, only):
     only("cupar_reduce_by_key")
