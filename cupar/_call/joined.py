@@ -38,7 +38,8 @@ class JoinedLoaded(Loaded):
         self.plan = partial(_plan, storage, tuple(numbers))
         self.chains = {"joined": joined(parts)}
         self.is_graph = bool(parts) and False not in may_be_graphs
-        self._make_executables({"joined": _SPARES * self.is_graph})
+        self.executables = {"joined": _SPARES * self.is_graph}
+        self._make_executables(self.executables)
 
     def _may_be_made(self, is_another: bool) -> bool:
         return super()._may_be_made(True)  # so that algorithms get their first ones

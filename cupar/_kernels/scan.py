@@ -99,7 +99,7 @@ _LOOKING_AHEAD_STAGED = {
 
 _MOST_STAGES = 8  # whose shared memory the source tells
 _AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has scans look ahead
-_LARGE_BYTES = 256  # of accumulators: of larger ones, registers do not hold two
+_LARGE_BYTES = 256  # of accumulators; larger ones are `is_large` in common/combining.cuh
 _MOST_BYTES = 32  # of accumulators and of the arrays' items: of larger ones, too few fit into a slot
 
 
