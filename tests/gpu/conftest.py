@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support import results
 
 import cupar
 
@@ -29,7 +30,7 @@ except (cupar.NoDeviceError, ImportError):
 @pytest.fixture(autouse=True)
 def nothing_left_running():
     yield
-    cp.cuda.Device().synchronize()
+    results.finish()
 
 
 def source_hash() -> str:
@@ -56,7 +57,7 @@ def pytest_terminal_summary(terminalreporter):
         "driver": driver_version(),
         "versions": versions(),
         **counts,
-        "failures": [report.nodeid for report in terminalreporter.stats.get("failed", [])],
+        "failures": sorted({report.nodeid for report in terminalreporter.stats.get("failed", [])}),
         "source": source_hash(),
     }
     Path(target).write_text(json.dumps(report, indent=2) + "\n")

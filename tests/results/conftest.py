@@ -1,7 +1,7 @@
 """Tests of results against NumPy's: on a GPU, or on the CPU."""
 
 import pytest
-from support.results import IS_CPU, cp
+from support.results import IS_CPU, finish
 
 from cupar._base import device
 
@@ -12,4 +12,4 @@ def where_they_run(monkeypatch):
     if IS_CPU:
         monkeypatch.setattr(device, "_default", True)
     yield
-    cp.cuda.Device().synchronize()
+    finish()

@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,6 +91,21 @@ def _found():
 _cupy = _found()
 IS_CPU = _cupy is None
 cp = _host() if IS_CPU else _cupy
+
+
+def finish():
+    """Wait for the GPU, and end this process if its context is dead: all later tests in it would fail, too.
+
+    Under pytest-xdist, a worker in its place takes the tests that are left, and the report names this one.
+    """
+    try:
+        cp.cuda.Device().synchronize()
+    except Exception as error:
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            pytest.exit(f"the GPU's context is dead: {error}", returncode=1)
+        print(f"{os.environ.get('PYTEST_CURRENT_TEST')}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+
 
 needs_gpu = pytest.mark.skipif(IS_CPU, reason="GPU code, or more than a CPU does in a test's time")
 
