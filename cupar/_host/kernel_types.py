@@ -34,7 +34,7 @@ from .._launch.configuration import COOPERATIVE
 from .._launch.words import FIRST, LaunchRecord, as_words, head, of_shape, places_of
 from . import native
 from .arguments import CheckedCallable
-from .launches import functions
+from .launches import functions, publish
 from .portable import Portable, digest, interned
 from .view_types import ViewType
 
@@ -91,7 +91,7 @@ class KernelTable:
                 own.properties["shared_memory"],
                 own.best_block(0),
             )
-            words[at] = number  # at last: other threads look for it
+            publish(words[at : at + 1], number)
             overloads[number] = made, record, kept
         return found
 

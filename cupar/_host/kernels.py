@@ -135,10 +135,12 @@ def _made(typing: Any, kernel: Any, numbers: Any) -> Any:
 _LAUNCH = """
 def launch(launch, {parameters}):
     table, entry = _table(launch), {first}
-    while _word(table, entry) != {number}:
-        if _word(table, entry) == 0:
+    known = _acquired(table, entry)
+    while known != {number}:
+        if known == 0:
             raise ValueError("kernel {name}: is not compiled for the types that it is launched with here")
         entry += {size}
+        known = _acquired(table, entry)
     grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream = _numbers(launch)
     if grid_y < 0:
         if grid_x == 0:
@@ -196,6 +198,7 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         "_table": _table,
         "_numbers": _numbers,
         "_word": native.word,
+        "_acquired": native.acquired_word,
         "_adopt": native.adopt_context,
         "_launch": _launcher(kinds),
         "_LaunchError": LaunchError,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
@@ -55,13 +56,40 @@ def functions() -> tuple[int, ...]:
     )
     _write_launch(launch)
     _write_emit(emit, launch)
+    return _compiled(library, module, launch, emit)
+
+
+def _compiled(library: Any, module: Any, *functions: Any) -> tuple[int, ...]:
     library.add_ir_module(module)
     library.finalize()
     _kept.append(library)
-    return tuple(library.get_pointer_to_function(each.name) for each in (launch, emit))
+    return tuple(library.get_pointer_to_function(each.name) for each in functions)
 
 
 _kept: list[Any] = []
+
+
+def publish(place: np.ndarray[Any, Any], word: int) -> None:
+    """Store a word after all that was written before, for threads that load it by `native.acquired_word`.
+
+    Python has no store with release semantics, without which aarch64 may show them the word first.
+    """
+    _publisher()(place.ctypes.data, word)
+
+
+@functools.cache
+@global_compiler_lock
+def _publisher() -> Callable[[int, int], None]:
+    library = cpu_target.target_context.codegen().create_library("cupar_publish")
+    module = library.create_ir_module("cupar_publish")
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 2)
+    function = ir.Function(module, kind, "cupar_publish")
+    builder = ir.IRBuilder(function.append_basic_block())
+    address, word = function.args
+    builder.store_atomic(word, builder.inttoptr(address, WORDS), "release", 8)
+    builder.ret_void()
+    (found,) = _compiled(library, module, function)
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(found)
 
 
 def call_own(builder: Any, table: Any, name: str, *given: Any) -> Any:

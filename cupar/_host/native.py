@@ -29,6 +29,18 @@ def word_at(builder: Any, address: Any, place: Any) -> Any:
     return builder.load(builder.gep(words, [place if isinstance(place, ir.Value) else I64(place)]))
 
 
+@intrinsic
+def acquired_word(typing: Any, table: Any, place: Any) -> Any:
+    """Read a word of a table with acquire semantics: what was written before `publish` wrote it is seen."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        address, place = values
+        words = builder.inttoptr(address, WORDS)
+        return builder.load_atomic(builder.gep(words, [place]), "acquire", 8)
+
+    return types.int64(types.int64, types.int64), code
+
+
 def set_word(builder: Any, address: Any, place: int, value: Any) -> None:
     """Write one of the words at an address."""
     builder.store(value, builder.gep(builder.inttoptr(address, WORDS), [I64(place)]))

@@ -92,6 +92,14 @@ def _store(kind: Any) -> Any:
     return _emitted(types.void, 2, emit)
 
 
+def _load_acquire(builder: Any, address: Any) -> Any:
+    return builder.load_atomic(builder.inttoptr(address, _I64.as_pointer()), "acquire", 8)
+
+
+def _store_release(builder: Any, address: Any, value: Any) -> None:
+    builder.store_atomic(value, builder.inttoptr(address, _I64.as_pointer()), "release", 8)
+
+
 def _call(count: int, result: Any = _I64) -> Any:
     """Return an intrinsic that calls a C function, whose address is its first argument."""
 
@@ -120,6 +128,7 @@ def _state(builder: Any) -> Any:
 
 load, load32 = _load(_I64), _load(_I32)
 store, store32 = _store(_I64), _store(_I32)
+load_acquire, store_release = _emitted(_INT, 1, _load_acquire), _emitted(types.void, 2, _store_release)
 call1, call4 = _call(1), _call(4)
 driver1, driver4 = _call(1, _I32), _call(4, _I32)
 stack = _emitted(_INT, 1, _stack)
@@ -142,7 +151,7 @@ def _found(state, key):  # type: ignore[no-untyped-def]
     mask, at = _word(state, MASK), key
     while True:
         entry = _word(state, TABLE) + 16 * (at & mask)
-        known = load(entry)
+        known = load_acquire(entry)  # before what `publish` of `_jax.runtime` wrote ahead of it
         if known == key:
             return _word(entry, 1)
         if known == 0:
@@ -208,8 +217,11 @@ def _relocated(frame, size, words, num, places):  # type: ignore[no-untyped-def]
 
 def run(frame):  # type: ignore[no-untyped-def]
     """Run the program of a call frame; the program's words are the frame's attributes."""
-    if load(frame) == 0:
-        set_state(_word(frame, 1))
+    if load(frame) == 0:  # from `_jax.runtime`: the state, or a word to publish
+        if _word(frame, 1) == 0:
+            store_release(_word(frame, 2), _word(frame, 3))
+        else:
+            set_state(_word(frame, 1))
         return 0
     api, extension = load(frame + API), load(frame + EXTENSION)
     if extension != 0:

@@ -56,6 +56,7 @@ _state = np.zeros(8, np.int64)
 _known: dict[int, Any] = {}  # functions by their key
 _lock = fork.Lock()
 _handler: list[Any] = []
+_run: Any = None  # the handler's function, once there is one
 
 
 # --- The handler's code ---------------------------------------------------------------------------------
@@ -93,6 +94,7 @@ def _code() -> CpuCode:
 
 def register() -> None:
     """Register the handler with JAX, once in a process."""
+    global _run
     if _handler:
         return
     with _lock:
@@ -107,6 +109,7 @@ def register() -> None:
         _state[OWN_VERSION] = _version()
         begin = np.array([0, _state.ctypes.data], np.int64)
         function(begin.ctypes.data)
+        _run = function
         stages = {
             "instantiate": jax.ffi.pycapsule(address_of(callbacks[0])),
             "execute": jax.ffi.pycapsule(address_of(function)),
@@ -231,8 +234,17 @@ def _put(key: int, functions: list[int]) -> None:
         at = key & _ENTRIES - 1
         while _table[at, 0]:
             at = at + 1 & _ENTRIES - 1
-        _table[at, 1] = made.ctypes.data  # before the key, which says that it is there
-        _table[at, 0] = key
+        _table[at, 1] = made.ctypes.data
+        _publish(_table[at, :1], key)
+
+
+def _publish(place: np.ndarray[Any, Any], word: int) -> None:
+    """Store a word after all that was written before, for threads of XLA's that load it without a lock.
+
+    Python has no store with release semantics, without which aarch64 may show them the word first.
+    """
+    frame = np.array([0, 0, place.ctypes.data, word], np.int64)
+    _run(frame.ctypes.data)
 
 
 def _fail(frame: int, number: int, status: int, given: int) -> int:

@@ -1,7 +1,9 @@
 """Kernels launched by compiled host code, as a fake driver records them; and refusals."""
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.host import run
 
@@ -36,7 +38,9 @@ def test_all_ways_to_launch(tmp_path, session_cache, lines):
     assert done.stdout == "8 True\n"
     (python,), (llvm,) = folder.glob("kernel-*.host.py"), folder.glob("kernel-*.host.ll")
     assert "def launch(launch, _a0, )" in python.read_text()
-    assert "call i32 %" in llvm.read_text()  # the driver, by its address
+    code = llvm.read_text()
+    assert "call i32 %" in code  # the driver, by its address
+    assert re.search(r"load atomic i64, .* acquire, align 8", code)  # the number of an entry: see `publish`
     compiled, python = done.stderr.splitlines()[:8], done.stderr.splitlines()[8:]
     assert compiled[0] == "cupar: one grid=(1,1,1) block=(1,1,1) shared=0 stream=0x0 from compiled code"
     assert compiled == [line.replace("from Python", "from compiled code") for line in python]
@@ -133,3 +137,14 @@ def test_errors_of_the_driver_and_threads_without_context(lines):
         "LaunchError: kernel one, from compiled code: cuLaunchKernelEx: CUDA_ERROR_OF_THE_TEST (719)",
         "3",
     ]
+
+
+def test_entries_are_published_to_threads_without_a_lock():
+    """On aarch64, too, a thread that finds the number of an entry sees its words."""
+    from cupar._host import launches
+
+    words = np.zeros(2, np.int64)
+    launches.publish(words[1:], -(2**62))
+    assert words.tolist() == [0, -(2**62)]
+    (code,) = [each.get_llvm_str() for each in launches._kept if "cupar_publish" in each.get_llvm_str()]
+    assert re.search(r"store atomic i64 .* release, align 8", code)

@@ -1,5 +1,6 @@
 """The handler, as XLA and a driver without a GPU see it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,19 @@ def test_keys_of_other_builds_stay_as_they_are():
     before = dict(toolchain.cpu_versions())
     assert runtime._parts()["versions"] != before
     assert toolchain.cpu_versions() == before
+
+
+def test_programs_are_published_to_threads_without_a_lock(monkeypatch):
+    """On aarch64, too, a thread that finds a key sees the functions behind it."""
+    from cupar._jax import handler, runtime
+
+    code = handler.library().get_llvm_str()
+    assert re.search(r"store atomic i64 .* release, align 8", code)
+    find = code[re.search(r"load atomic i64, .* acquire, align 8", code).start() :]
+    assert "load i64" in find  # the address of the functions, once the key is known
+    runtime.register()
+    runtime._put(12345, [7, 8])
+    (address,) = (int(entry[1]) for entry in runtime._table if entry[0] == 12345)
+    assert (runtime._word(address), runtime._word(address, 1)) == (7, 8)
+    runtime._table[runtime._table[:, 0] == 12345] = 0
+    del runtime._known[12345]
