@@ -13,7 +13,7 @@ from .terminal import complain, print_fields
 
 @command("info", "show versions, compilers, GPUs, and the cache")
 def info(arguments: Arguments) -> Result:
-    """Show what cupar finds on this machine, and what is missing.
+    """Show what cupar finds on this machine, and what is missing. Each compiler compiles one line.
 
     Examples
     --------
@@ -26,6 +26,7 @@ def info(arguments: Arguments) -> Result:
     packages = environment.packages()
     missing = list(dict.fromkeys(why for path, why in compilers.values() if path is None))
     missing += [f"pip install {name}" for name, version in packages.items() if version is None]
+    failing = [f"{name}: {why}" for name, (path, why) in compilers.items() if path is not None and why]
     conflicts = environment.conflicts()
     found = {
         "cupar": __version__,
@@ -38,9 +39,10 @@ def info(arguments: Arguments) -> Result:
         "cache": environment.cache(),
         "environment": environment.variables(),
         "missing": missing,
+        "failing": failing,
         "conflicts": conflicts,
     }
-    return Result(found, lambda: _show(found), FAULT if missing or conflicts else OK)
+    return Result(found, lambda: _show(found), FAULT if missing or failing or conflicts else OK)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -60,6 +62,8 @@ def _show(found: dict[str, Any]) -> None:
     print_fields("environment", found["environment"].items() or [("none", "")])
     for each in found["missing"]:
         complain(f"missing: {each}")
+    for each in found["failing"]:
+        complain(f"cannot compile: {each}")
     for each in found["conflicts"]:
         complain(f"another version is needed: {each}")
 

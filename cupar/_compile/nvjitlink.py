@@ -61,8 +61,7 @@ def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None, to
     except nvjitlink.nvJitLinkError as error:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)
-        said = log.decode(errors="replace").rstrip("\0\n")
-        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from cause(error)
+        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{toolchain.log_text(log)}") from cause(error)
     finally:
         nvjitlink.destroy(handle)
 

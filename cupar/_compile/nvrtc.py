@@ -113,7 +113,7 @@ def _compiled(
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
             check(nvrtc.nvrtcGetProgramLog(program, log))
-            raise BuildError(f"NVRTC could not compile for sm_{cc}:\n{log.decode()}")
+            raise BuildError(f"NVRTC could not compile for sm_{cc}:\n{toolchain.log_text(log)}")
         code: bytes = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
         check(nvrtc.nvrtcGetLTOIR(program, code))
         return code

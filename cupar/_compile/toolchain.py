@@ -147,7 +147,27 @@ def _search_key(soname: str) -> str:
 
 def load_library(name: str) -> None:
     """Load a compiler library so that libraries loaded later find it under its SONAME."""
-    ctypes.CDLL(str(library_path(name)), mode=ctypes.RTLD_GLOBAL)
+    load_file(library_path(name))
+
+
+def load_file(path: Path) -> None:
+    """Load the file of a compiler library, and the builtins of NVRTC, which are beside it.
+
+    NVRTC opens its builtins by their name alone when it compiles. The wheel of CUDA 13.0 has no RPATH that
+    finds them; a library of that name that is loaded already is found by any NVRTC.
+    """
+    library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    if hasattr(library, "nvrtcVersion"):
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        builtins = path.resolve().with_name(f"libnvrtc-builtins.so.{major.value}.{minor.value}")
+        with suppress(OSError):  # elsewhere: NVRTC finds it, or names it in its error
+            ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+
+
+def log_text(log: bytes | bytearray) -> str:
+    """Return the text of a compiler's log, without the zero that ends it."""
+    return log.decode(errors="replace").rstrip("\0\n ")
 
 
 def _cuda_headers() -> Path | None:

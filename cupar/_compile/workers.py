@@ -14,9 +14,9 @@ so gets the true error.
 from __future__ import annotations
 
 import atexit
-import ctypes
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Any
 
 from .. import _cache
@@ -106,7 +106,7 @@ def ready(given: tuple[list[str], dict[str, Any]]) -> None:
     """Load the libraries of the process that asks, and raise RuntimeError if any version is another."""
     libraries, expected = given
     for path in libraries:
-        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # this very one, which PyTorch may have brought
+        toolchain.load_file(Path(path))  # this very one, which PyTorch may have brought
     found = _surroundings()
     if found != expected:
         raise RuntimeError(f"a helper process has {found}, expected {expected}")

@@ -9,12 +9,15 @@ from contextlib import suppress
 from ctypes import byref, c_int, c_size_t
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from .. import _cache
-from .._compile import toolchain
+from .._compile import nvjitlink, nvrtc, toolchain
 from .._device import driver
 from .._device.card import card_of
+from .._external.linkable import linkable
 from .._store.layer import Usage
 from .._store.settings import signing_key
 
@@ -85,15 +88,24 @@ def conflicts() -> list[str]:
 
 
 def compilers() -> dict[str, tuple[str | None, str]]:
-    """Return, for all that a build needs, where it is, and what to do if it is missing or unusable."""
-    found: dict[str, Callable[[], object]] = {
+    """Return the place of each compiler and header, None if it is missing; and the reason if it cannot be used.
+
+    Compilers that are there compile one line.
+    """
+    places: dict[str, Callable[[], object]] = {
         "NVRTC": lambda: toolchain.library_path("nvrtc"),
         "nvJitLink": lambda: toolchain.library_path("nvJitLink"),
         "libNVVM": lambda: toolchain.library_path("nvvm"),
         "CCCL's headers": lambda: toolchain.include_folders()[0],
         "CUDA's headers": lambda: toolchain.include_folders()[-1],
     }
-    return {name: _located(find) for name, find in found.items()}
+    located = {name: _located(find) for name, find in places.items()}
+    trials = {"NVRTC": _try_nvrtc, "nvJitLink": _try_nvjitlink, "libNVVM": _try_libnvvm}
+    for name, compile_line in trials.items():
+        path, _ = located[name]
+        if path is not None:
+            located[name] = path, _failure(compile_line)
+    return located
 
 
 def _located(find: Callable[[], object]) -> tuple[str | None, str]:
@@ -101,6 +113,34 @@ def _located(find: Callable[[], object]) -> tuple[str | None, str]:
         return str(find()), ""
     except (ImportError, RuntimeError, OSError) as error:
         return None, str(error)
+
+
+def _failure(compile_line: Callable[[], object]) -> str:
+    try:
+        compile_line()
+    except Exception as error:  # numba's passes may raise anything
+        return " ".join(str(error).split())
+    return ""
+
+
+_ANY_CC: Final = 90  # which the compilers of each CUDA know
+
+
+def _try_nvrtc() -> None:
+    nvrtc.compile_cpp("__device__ int zero() { return 0; }", _ANY_CC)
+
+
+def _try_nvjitlink() -> None:
+    line = linkable("ptx", b".version 7.8 .target sm_90 .address_size 64 .visible .entry f() { ret; }", "f")
+    nvjitlink.link([line], _ANY_CC, options=())
+
+
+def _try_libnvvm() -> None:
+    from .._compile.python_to_ltoir import compile_operator
+    from .._ir.resolve import resolve
+
+    dtype = np.dtype(np.float32)
+    compile_operator(resolve(lambda a: a, (dtype,), dtype), "f", _ANY_CC)
 
 
 def nvidia_driver() -> dict[str, str] | None:

@@ -314,6 +314,15 @@ class TestInfo:
         assert err == f"cupar: missing: {why}\n"
         assert run_json("info", status=1)["missing"] == [why]
 
+    def test_a_compiler_that_fails_is_named(self, run, run_json, monkeypatch):
+        def fail(*given, **named):
+            raise cupar.BuildError("it cannot open\na file")
+
+        monkeypatch.setattr(_environment.nvrtc, "compile_cpp", fail)
+        status, _, err = run("info")
+        assert (status, err) == (1, "cupar: cannot compile: NVRTC: it cannot open a file\n")
+        assert run_json("info", status=1)["failing"] == ["NVRTC: it cannot open a file"]
+
     def test_versions_are_compared_with_what_cupar_needs(self, run, run_json, monkeypatch):
         needed = ["numpy<2.5,>=2.0", "numba-cuda<0.31,>=0.30.4", 'redis>=99; extra == "shared"', "gone>=1"]
         monkeypatch.setattr(_environment.metadata, "requires", lambda name: needed)
