@@ -427,8 +427,11 @@ def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """
     if source.names is not None or target.names is not None:
         return layout(source) == layout(target)
-    if target.kind == "b":
-        return source.kind != "c"
+    return source.kind != "c" if target.kind == "b" else same_kind(source, target)
+
+
+def same_kind(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether numbers stay of their kind or become of a larger one: bool, integer, float, complex."""
     return _RANK[kind_of(source)] <= _RANK[kind_of(target)]
 
 

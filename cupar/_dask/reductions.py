@@ -322,7 +322,7 @@ def _firsts(
 
 def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
     """Return where the first extreme items are, of all in C's order or along an axis."""
-    ndim = x.ndim if keepdims else None
+    ndim = x.ndim if keepdims and x.ndim else None
     x, along = along_axis(x, axis)
     tasks, found = _firsts(name, x, None, along, largest, ndim)
     results = {}

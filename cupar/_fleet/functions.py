@@ -11,10 +11,10 @@ from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._functions.counting import Histogram, edges_of, histogram_of
-from .._functions.rows import check_kind, ordered
+from .._functions.rows import check_kind, dtypes_of, ordered
 from .._functions.selection import Runs
 from .._functions.sorting import TopK
-from .._functions.values import accumulated, cast, casting, dtype_of, initial, integer
+from .._functions.values import accumulated, cast, casting, initial, integer
 from ..iterators import CountingIterator
 from ..operators import Op, OpKind
 from ..sort import SortOrder
@@ -64,7 +64,7 @@ def reduce(
     >>> int(arrays.reduce(np.array([3, -7, 5]), lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    result = x.dtype if dtype is None else dtype_of("dtype", dtype)
+    result, _ = dtypes_of(x, dtype)
     return reduced(work, x, group, op, init, result, commutative)
 
 
@@ -112,7 +112,7 @@ def scan(
     >>> arrays.scan(np.array([3, 1, 4, 1, 5]), lambda a, b: a if a > b else b)
     array([3, 3, 4, 4, 5])
     """
-    result = x.dtype if dtype is None else dtype_of("dtype", dtype)
+    result, _ = dtypes_of(x, dtype)
     return scanned(work, x, group, op, init, result, exclusive)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from .._functions.calls import Operand, Work
 from .._functions.extremes import first_extreme
 from .._functions.named import NAMED
-from .._functions.rows import check_kind
-from .._functions.values import cast, dtype_of, summed
+from .._functions.rows import check_kind, dtypes_of
+from .._functions.values import cast, summed
 from ..iterators import CountingIterator, ZipIterator
 from ..operators import OpKind
 from .comm import on_all
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 def _summed(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
     named = NAMED[name]
     check_kind(name, x, named.kinds)
-    result = named.dtype(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+    result = named.dtype(x.dtype) if dtype is None else dtypes_of(x, dtype)[0]
     if result == _BOOL or name == "count_nonzero":
         x = Operand(None, cast(x.items, _BOOL), x.shape)
     return reduced(work, x, group, named.op, None, result, needs_items=name in ("min", "max"))
@@ -39,7 +39,7 @@ def _found(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
 
 def _cumulative(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
     check_kind(name, x, "biufc")
-    result = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+    result = summed(x.dtype) if dtype is None else dtypes_of(x, dtype)[0]
     op = OpKind.PLUS if name == "cumulative_sum" else OpKind.MULTIPLIES
     return scanned(work, x, group, op, None, result)
 

@@ -46,6 +46,8 @@ class AxisLayout(NamedTuple):
 
 def axis_of(axis: Any, ndim: int) -> int:
     """Return an axis from 0 on; raise TypeError, or NumPy's AxisError, a ValueError, if it is invalid."""
+    if isinstance(axis, bool):
+        raise TypeError(f"axis: expected an integer, got {axis}")
     try:
         found = operator.index(axis)
     except TypeError:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import c_size_t, c_uint64, c_void_p
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..transform import unary_transform
 from . import libraries, replay
 from .axes import collapsed, constant, strided
 from .libraries import ArrayLibrary
-from .values import cast, integer
+from .values import cast, check_same_kind, flag, integer
 
 
 class Operand:
@@ -343,9 +343,11 @@ def output_of(
         given = zip(out, fields, strict=True)
         return zipped([output_of(work, one, shape, each, inputs, in_order) for one, each in given])
     if isinstance(out, Iterator):
+        check_same_kind("out", dtype, out.dtype)
         return Operand(out, out, shape)
     found = libraries.of("out", out)
     memory = found.memory(out)
+    check_same_kind("out", dtype, structs.normal("out", memory.dtype))
     if tuple(memory.shape) != shape:
         raise ValueError(f"out: expected shape {shape}, got {tuple(memory.shape)}")
     writable = memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable
@@ -452,6 +454,9 @@ def enter(
     def call(recording: replay.Recording | None = None) -> Any:
         work = Work(library, stream, recording)
         operands: list[Operand | None] = []
+        for name, value in zip(_flags_of(function, of)[len(inputs) :], arguments, strict=False):
+            if name is not None:
+                flag(name, value)
         for name, each in inputs.items():
             if numbers and isinstance(each, (bool, int, float, complex)):
                 operands.append(_number(name, each, library.memory(first).dtype))
@@ -473,6 +478,15 @@ def enter(
     if of_any_size is not None and asked is not None:
         of_any_size[1](result, *inputs.values(), *arguments)
     return result
+
+
+@lru_cache(512)
+def _flags_of(function: Callable[..., Any], of: Callable[..., Any] | None) -> tuple[str | None, ...]:
+    """Return the names of the parameters behind the work; None for each that is no bool."""
+    kinds = (function if of is None else of).__annotations__
+    return tuple(
+        name if kinds.get(name) == "bool" else None for name in [*inspect.signature(function).parameters][1:]
+    )
 
 
 # What algorithms call their parameters, and what functions made of them may call the same.

@@ -340,7 +340,7 @@ def diff(
     at = axis_of(axis, x.ndim)
     integer("n", n)
     check_numbers("x", x)
-    if prepend is not None or append is not None:
+    if n and (prepend is not None or append is not None):
         parts = [each for each in (prepend, x, append) if each is not None]
         for each, name in ((prepend, "prepend"), (append, "append")):
             if each is not None and not each.shape:

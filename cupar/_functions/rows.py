@@ -24,7 +24,7 @@ from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
 from .axes import INT64, AxisLayout, axes_of, axis_of, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of
-from .values import accumulated, cast, casting, dtype_of, initial
+from .values import accumulated, cast, casting, check_same_kind, dtype_of, initial
 
 
 def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
@@ -105,6 +105,7 @@ def dtypes_of(x: Operand, dtype: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
     elif x.dtype.names is not None or wanted.names is not None:
         said = structs.text(x.dtype)
         raise TypeError(f"dtype: expected None or one of numbers, and `x` is of {said}, got {dtype!r}")
+    check_same_kind("dtype", x.dtype, wanted)
     return wanted, accumulated(wanted)
 
 
@@ -148,7 +149,7 @@ def reduced(
     start = None if init is None else initial("init", init, within)
     if start is None and known is not None:
         start = initial("init", known if mask is None else known + 0, within)
-    if mask is not None or start is None or not structs.convertible(items.dtype, within):
+    if mask is not None or start is None:
         items = cast(items, within)
     if mask is not None:
         other = ConstantIterator(

@@ -54,7 +54,7 @@ def scan_of(
             if known is None
             else initial("init", abs(known) if exclusive and known == 0 else known, within)
         )
-    if h_init is None or not structs.convertible(items.dtype, within):
+    if h_init is None:
         items = cast(items, within)
     if reverse:
         items, written = _backwards(items, layout.size), _backwards(written, layout.size)
@@ -168,19 +168,16 @@ def _cumulative(
         return scan_of(work, x, op, axis, None, False, False, wanted, out)
     layout, shape = layout_along(x, 0 if axis is None else axis)
     at = 0 if axis is None else axis_of(axis, x.ndim)
+    wanted, within = dtypes_of(x, wanted)
     target = output_of(work, out, (*shape[:at], shape[at] + 1, *shape[at + 1 :]), wanted, [x])
-    within = accumulated(wanted)
     whole = AxisLayout(layout.outer, layout.length + 1, layout.inner)
     first = indices(_first_of_row, whole.length, whole.inner)
     start = initial("init", 0 if op is OpKind.PLUS else 1, wanted)[0]
     work.copy(ConstantIterator(start), PermutationIterator(target.items, first), layout.rows)
     later = indices(_after_first, layout.length * layout.inner, layout.inner)
     written = casting(PermutationIterator(target.items, later), within)
-    items = x.items
     h_init = initial("init", operators.identity_of(op, within), within)
-    if not structs.convertible(items.dtype, within):
-        items = cast(items, within)
-    scanned_rows(work, items, written, layout, op, h_init)
+    scanned_rows(work, x.items, written, layout, op, h_init)
     return target
 
 

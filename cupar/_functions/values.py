@@ -25,40 +25,28 @@ def summed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint64) if dtype.kind == "u" else dtype
 
 
-@operators.remembered
-def _to_integer(dtype: np.dtype[Any]) -> Any:
-    kind = dtype.type
-    return lambda value: kind(value)  # noqa: PLW0108 - a function, as types are no operators
-
-
 def _real(value: Any) -> Any:
     return value.real
 
 
 def cast(items: Any, dtype: np.dtype[Any]) -> Any:
-    """Return items converted to another dtype as they are read, as NumPy does, even if values are lost."""
+    """Return items converted as they are read to a dtype of no lesser kind, to bool, or of real parts."""
     if items.dtype == dtype or dtype.names is not None:
         return items
-    if items.dtype.kind == "c" and dtype.kind not in "cb":
-        items = TransformIterator(items, _real, np.dtype(f"f{items.dtype.itemsize // 2}"))
     if dtype.kind == "b":
         return TransformIterator(items, is_nonzero, dtype)
-    if structs.convertible(items.dtype, dtype):
-        return TransformIterator(items, OpKind.IDENTITY, dtype)
-    return TransformIterator(items, _to_integer(dtype), dtype)
+    return TransformIterator(items, _conversion(items.dtype, dtype), dtype)
 
 
 def casting(out: Any, source: np.dtype[Any]) -> Any:
-    """Return an output that takes items of another dtype, converted as they are written."""
+    """Return an output that takes items of another dtype, converted as they are written, as `cast` does."""
     if out.dtype == source or source.names is not None:
         return out
-    if structs.convertible(source, out.dtype):
-        return TransformOutputIterator(out, OpKind.IDENTITY, source)
-    if source.kind == "c" and out.dtype.kind in "iu":
-        out = casting(out, np.dtype(f"f{source.itemsize // 2}"))
-        return TransformOutputIterator(out, _real, source)
-    op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype)
-    return TransformOutputIterator(out, op, source)
+    return TransformOutputIterator(out, _conversion(source, out.dtype), source)
+
+
+def _conversion(source: np.dtype[Any], target: np.dtype[Any]) -> Any:
+    return _real if source.kind == "c" != target.kind else OpKind.IDENTITY
 
 
 def is_nonzero(value: Any) -> bool:
@@ -76,6 +64,15 @@ def dtype_of(name: str, given: Any) -> Any:
         return structs.normal(name, structs.as_dtype(given))
     except (TypeError, ValueError, SyntaxError) as error:
         raise TypeError(f"{name}: expected a dtype, got {given!r}: {error}") from None
+
+
+def check_same_kind(name: str, source: np.dtype[Any], target: np.dtype[Any]) -> None:
+    """Raise TypeError if items would lose their fraction or imaginary part: NumPy's "same_kind"."""
+    if source.names is target.names is None and not structs.same_kind(source, target):
+        raise TypeError(
+            f"{name}: expected {structs.text(source)} or a dtype of no lesser kind (bool, integer, float, "
+            f"complex), got {structs.text(target)}"
+        )
 
 
 def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -108,6 +105,13 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
             f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
         ) from None
     return found
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value, for which NumPy takes integers, too; raise TypeError for other objects."""
+    if not isinstance(value, (int, np.bool_, np.integer)):
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
 
 
 def whole(name: str, value: Any) -> int:

@@ -215,6 +215,7 @@ def test_where_extremes_are(rng):
                 assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
                 assert np.array_equal(found.compute(), expected)
     assert cdask.argmax(unknown(chunked(known[0], (0, 3, 5)))).compute() == np.argmax(known[0])
+    assert cdask.argmin(da.from_array(np.array(3.0)), keepdims=True).compute().shape == ()
     with pytest.raises(ValueError, match="x: argmin of no items has no result"):
         cdask.argmin(x[:0], axis=0).compute()
     with pytest.raises(TypeError, match="x: argmax takes real numbers, got complex128"):

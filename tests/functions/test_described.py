@@ -144,11 +144,6 @@ def test_float16_is_written_where_flags_hold():
     assert arrays.scatter_if(x, np.array([1, 0]), np.array([1, 0]), out).tolist() == [0, 1.5]
 
 
-def test_complex_numbers_are_written_to_integers_as_numpy_does():
-    x, out = np.array([1 + 2j, 3]), np.zeros(2, np.int64)
-    assert arrays.scatter(x, np.array([1, 0]), out).tolist() == [3, 1]
-
-
 def test_iterators_and_tuples_are_sorted_or_not():
     assert arrays.is_sorted(TransformIterator(np.arange(3), lambda i: i * i))
     by_first = lambda a, b: a[0] < b[0]

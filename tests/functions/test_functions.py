@@ -34,6 +34,12 @@ REFUSED = [
     (lambda: arrays.scan(X, axis=2), ValueError, "axis: expected from -2 to 1"),
     (lambda: arrays.sort(X, axis="0"), TypeError, "axis: expected an integer, got str"),
     (lambda: arrays.sum(X, axis=(0, 0)), ValueError, "axis: expected different axes"),
+    (lambda: arrays.sum(X, axis=True), TypeError, "axis: expected an integer, got True"),
+    (lambda: arrays.min(X, axis=(0, False)), TypeError, "axis: expected an integer, got False"),
+    (lambda: arrays.sum(X, keepdims="yes"), TypeError, "keepdims: expected True or False, got 'yes'"),
+    (lambda: arrays.argmin(X, keepdims=1.5), TypeError, "keepdims: expected True or False, got 1.5"),
+    (lambda: arrays.sort(X, descending="no"), TypeError, "descending: expected True or False, got 'no'"),
+    (lambda: arrays.isin(X, X, invert=X), TypeError, "invert: expected True or False, got array("),
     (lambda: arrays.cumulative_sum(X), ValueError, "axis: expected one of 2"),
     (lambda: arrays.scan(X, larger, exclusive=True), TypeError, "init: an exclusive scan begins with it"),
     (lambda: arrays.scan(X, init="a"), TypeError, "init: expected one value of float32, got 'a'"),
@@ -146,6 +152,67 @@ def test_errors_name_the_argument_and_are_short(call, kind, said):
     assert len(str(error.value).splitlines()) <= 20
 
 
+F, C, INDEX = np.array([0.5, 1.75]), np.array([1 + 2j, 3j]), np.zeros(2, np.int64)
+INTO_LESSER = {  # functions that would drop fractions or imaginary parts
+    "out": [
+        lambda: arrays.sum(F, out=np.zeros((), np.int32)),
+        lambda: arrays.max(F, out=np.zeros((), bool)),
+        lambda: arrays.reduce(F, larger, axis=0, out=np.zeros((), np.uint8)),
+        lambda: arrays.scan(C, out=np.zeros(2)),
+        lambda: arrays.cumulative_sum(N, out=np.zeros(3, bool)),
+        lambda: arrays.cumulative_prod(F, out=np.zeros(2, np.int64)),
+        lambda: arrays.transform(lambda a: a, F, out=np.zeros(2, np.int32)),
+        lambda: arrays.transform(lambda a: (a, a), F, out=(F.copy(), np.zeros(2, np.int32))),
+        lambda: arrays.transform_reduce(F, lambda a: a, out=np.zeros((), np.int32)),
+        lambda: arrays.transform_scan(F, lambda a: a, out=np.zeros(2, np.int32)),
+        lambda: arrays.linear_recurrence(F, F, out=INDEX.copy()),
+        lambda: arrays.tabulate(2, lambda i: i * 0.5, out=INDEX.copy()),
+        lambda: arrays.sequence(2, 0.5, out=INDEX.copy()),
+        lambda: arrays.sort(F, out=INDEX.copy()),
+        lambda: arrays.adjacent_difference(C, out=F.copy()),
+        lambda: arrays.reverse(C, out=F.copy()),
+        lambda: arrays.roll(F, 1, out=INDEX.copy()),
+        lambda: arrays.shift(F, 1, out=INDEX.copy()),
+        lambda: arrays.shuffle(F, out=INDEX.copy()),
+        lambda: arrays.replace(F, 1, 2, out=INDEX.copy()),
+        lambda: arrays.replace_if(F, lambda a: a > 1, 2, out=INDEX.copy()),
+        lambda: arrays.gather(F, INDEX, out=INDEX.copy()),
+        lambda: arrays.scatter(F, INDEX, INDEX.copy()),
+        lambda: arrays.scatter_if(F, INDEX, INDEX, INDEX.copy()),
+    ],
+    "dtype": [
+        lambda: arrays.sum(F, dtype=int),
+        lambda: arrays.prod(N, dtype=bool),
+        lambda: arrays.reduce(C, larger, dtype=float),
+        lambda: arrays.scan(F, dtype=np.int32),
+        lambda: arrays.cumulative_sum(C, dtype=np.float32, include_initial=True),
+        lambda: arrays.transform_reduce(F, lambda a: a, dtype=np.int32),
+        lambda: arrays.transform_scan(F, lambda a: a, dtype=np.int32),
+        lambda: arrays.segment_reduce(F, INDEX, num_segments=1, dtype=int),
+        lambda: arrays.reduce_by_key(INDEX, F, dtype=int),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", INTO_LESSER)
+def test_results_go_to_no_lesser_kind_of_dtype(name):
+    for call in INTO_LESSER[name]:
+        with pytest.raises(TypeError, match=f"^{name}: expected .* or a dtype of no lesser kind"):
+            call()
+
+
+def test_results_go_to_dtypes_of_their_kind_or_a_greater_one():
+    assert arrays.sum(N, out=np.zeros((), np.uint8)) == 3
+    assert arrays.reverse(N, out=np.zeros(3, complex)).tolist() == [2, 1, 0]
+    assert arrays.any(F, out=np.zeros((), np.int8)) == 1
+    assert arrays.scan(F, dtype=np.float32).tolist() == [0.5, 2.25]
+
+
+def test_no_differences_join_nothing():
+    x = np.array([3, 1, 4])
+    assert arrays.diff(x, n=0, prepend=7, append=x).tolist() == np.diff(x, n=0, prepend=7, append=x).tolist()
+
+
 def test_axes_that_are_no_neighbours_of_items_that_are_computed():
     x = np.array([[[0, 0], [0, 1]], [[0, 0], [0, 0]]])
     assert arrays.any(x, axis=(0, 2)).tolist() == [False, True]
@@ -215,7 +282,7 @@ def test_histograms_count_no_nan_and_do_not_guess_edges_from_one():
 
 def test_an_output_that_overlaps_the_input_is_refused():
     x = np.arange(10, dtype=np.float32)
-    for source, out in ((x[:-1], x[1:]), (x[1:], x[:-1]), (x[:5], x.view(np.int32)[2:7])):
+    for source, out in ((x[:-1], x[1:]), (x[1:], x[:-1]), (x[:4].view(np.int32), x[1:5])):
         with pytest.raises(ValueError, match="out: expected the input itself or an array apart from it"):
             arrays.scan(source, out=out)
     with pytest.raises(ValueError, match="out: expected the input itself"):
