@@ -1,9 +1,12 @@
 """The one handler of all programs, which numba compiles; it is kept in the cache as an object file.
 
 The interface is C's: ``xla/ffi/api/c_api.h``. A handler takes the address of a call frame and returns that of
-an error, or 0. It says that it is of the version of whoever asks, as nothing that it reads has changed since
-the first one; or else of JAX's headers. It touches no Python object, unless a program is
-called that this process has not resolved yet.
+an error, or 0. It touches no Python object, unless a program calls functions of Python's, or is not resolved
+in this process yet.
+
+Functions of Python's are called through Python's C interface. A callback of ctypes would not do: it ignores
+an exception that is raised before the function's first line, as by Ctrl-C, and returns whatever is on the
+stack, such as the result of the call before.
 
 A program is words of 8 bytes and relocations, which are attributes of the call (see `program`). The handler
 copies the words to the stack, adds the addresses of buffers, and goes through the records: each launches a
@@ -25,25 +28,32 @@ from .layout import (
     API,
     ARGS,
     ATTRS,
+    BEGUN,
+    CANCELLED,
     CONTEXT,
     CPU_RECORD,
     CURRENT,
     DATA,
+    ERROR_CREATE,
     EXTENSION,
     FAIL,
+    FIND,
     GPU_RECORD,
     HEAD,
+    INSTANTIATE,
+    INTERRUPTED,
     LAUNCH,
     MASK,
     METADATA,
     NUM_ARGS,
     OVERLAPS,
-    OWN_VERSION,
     PART,
+    PYTHON,
     RESOLVE,
     RETS,
     SELF,
     SPREAD,
+    STAGE,
     STREAM_GET,
     SYMBOL,
     TABLE,
@@ -129,8 +139,8 @@ def _state(builder: Any) -> Any:
 load, load32 = _load(_I64), _load(_I32)
 store, store32 = _store(_I64), _store(_I32)
 load_acquire, store_release = _emitted(_INT, 1, _load_acquire), _emitted(types.void, 2, _store_release)
-call1, call4 = _call(1), _call(4)
-driver1, driver4 = _call(1, _I32), _call(4, _I32)
+call0, call1, call2 = (_call(count) for count in range(3))
+int0, int1, int4 = (_call(count, _I32) for count in (0, 1, 4))
 stack = _emitted(_INT, 1, _stack)
 state_of = _emitted(_INT, 0, lambda builder: builder.load(_state(builder)))
 set_state = _emitted(types.void, 1, lambda builder, address: builder.store(address, _state(builder)))
@@ -138,6 +148,13 @@ set_state = _emitted(types.void, 1, lambda builder, address: builder.store(addre
 _FIELDS = {field[0]: getattr(LaunchConfig, field[0]).offset for field in LaunchConfig._fields_}
 _STREAM, _ATTRIBUTES, _COUNT = _FIELDS["stream"], _FIELDS["attributes"], _FIELDS["count"]
 _CONFIG = -(-ctypes.sizeof(LaunchConfig) // 8)
+
+_ENSURE, _RELEASE = PYTHON["PyGILState_Ensure"], PYTHON["PyGILState_Release"]
+_FROM_INT, _AS_INT = PYTHON["PyLong_FromLongLong"], PYTHON["PyLong_AsLongLong"]
+_CALL, _OCCURRED, _CLEAR = PYTHON["PyObject_CallOneArg"], PYTHON["PyErr_Occurred"], PYTHON["PyErr_Clear"]
+_THREAD, _RAISE = PYTHON["PyThread_get_thread_ident"], PYTHON["PyThreadState_SetAsyncExc"]
+_KEEP, _DROP = PYTHON["Py_IncRef"], PYTHON["Py_DecRef"]
+_TRIES = 16  # signals that arrive just as a function begins; and a stack that is full is for ever
 
 
 @jitted
@@ -160,6 +177,50 @@ def _found(state, key):  # type: ignore[no-untyped-def]
 
 
 @jitted
+def _answer(state, function, frame, number, status, given):  # type: ignore[no-untyped-def]
+    """Call a function of Python's, which returns the address of an error, or 0.
+
+    It raises nothing of its own: an exception comes from a signal's handler, as KeyboardInterrupt does. This
+    thread raises it again once XLA has returned to Python. Before that, the function is called again; if it
+    had begun its work, XLA gets an error.
+    """
+    words = stack(5)
+    store(words, frame)
+    store(words + 8, number)
+    store(words + 16, status)
+    store(words + 24, given)
+    store(words + 8 * BEGUN, 0)
+    gil = int0(_word(state, _ENSURE))
+    address = call1(_word(state, _FROM_INT), words)
+    answer = raised = 0
+    for _ in range(_TRIES):
+        result = call2(_word(state, _CALL), function, address)
+        if result != 0:
+            answer = call1(_word(state, _AS_INT), result)
+            call1(_word(state, _DROP), result)
+            break
+        if raised != 0:
+            call1(_word(state, _DROP), raised)
+        raised = call0(_word(state, _OCCURRED))
+        call1(_word(state, _KEEP), raised)
+        call0(_word(state, _CLEAR))
+        if _word(words, BEGUN) != 0:
+            break
+    call1(_word(state, _DROP), address)
+    if raised != 0:
+        call2(_word(state, _RAISE), call0(_word(state, _THREAD)), raised)
+        call1(_word(state, _DROP), raised)
+    if result == 0:
+        store(words, 32)
+        store(words + 8, 0)
+        store(words + 16, _word(state, INTERRUPTED))
+        store(words + 24, CANCELLED)
+        answer = call1(load(load(frame + API) + ERROR_CREATE), words)
+    call1(_word(state, _RELEASE), gil)
+    return answer
+
+
+@jitted
 def _launched(state, functions, words, count, stream, frame):  # type: ignore[no-untyped-def]
     config, at = stack(_CONFIG), words
     for _ in range(count):
@@ -174,9 +235,9 @@ def _launched(state, functions, words, count, stream, frame):  # type: ignore[no
         store(config + _STREAM, stream)
         store(config + _ATTRIBUTES, overlaps * _word(state, OVERLAPS))
         store32(config + _COUNT, overlaps)
-        failed = driver4(_word(state, LAUNCH), config, _word(functions, _word(at, 0)), offsets, 0)
+        failed = int4(_word(state, LAUNCH), config, _word(functions, _word(at, 0)), offsets, 0)
         if failed:
-            return call4(_word(state, FAIL), frame, _word(at, 0), failed, 0)
+            return _answer(state, _word(state, FAIL), frame, _word(at, 0), failed, 0)
         at = data + 8 * size
     return 0
 
@@ -193,9 +254,15 @@ def _called(state, functions, words, count, most, frame):  # type: ignore[no-unt
                 store(given + 8 * i, _word(first, PART * k + i))
             for i in range(common):
                 store(given + 8 * (PART + i), _word(begin, i))
-            failed = call1(_word(functions, number), given)
-            if failed:
-                return call4(_word(state, FAIL), frame, number, failed, given)
+            function = _word(functions, number)
+            if function & 1:  # an object of Python's
+                failed = _answer(state, function - 1, frame, number, 0, given)
+                if failed:
+                    return failed
+            else:
+                failed = call1(function, given)
+                if failed:
+                    return _answer(state, _word(state, FAIL), frame, number, failed, given)
         at = first + 8 * PART * parts
     return 0
 
@@ -223,27 +290,28 @@ def run(frame):  # type: ignore[no-untyped-def]
         else:
             set_state(_word(frame, 1))
         return 0
-    api, extension = load(frame + API), load(frame + EXTENSION)
+    state, extension = state_of(), load(frame + EXTENSION)
     if extension != 0:
         if load32(extension + 8) == METADATA:
-            metadata = load(extension + 24)
-            version = state_of() + 8 * OWN_VERSION if api == 0 else api + VERSION  # JAX 0.7 gives no table
+            metadata, version = load(extension + 24), state + 8 * VERSION
             store32(metadata + 24, load32(version))
             store32(metadata + 28, load32(version + 4))
             store32(metadata + 32, 1)  # it may be captured in a command buffer
         return 0
-    state, attributes = state_of(), load(frame + ATTRS)
+    if load32(frame + STAGE) == INSTANTIATE:
+        return _answer(state, _word(state, FIND), frame, 0, 0, 0)
+    attributes = load(frame + ATTRS)
     program, relocations = _word(attributes, 1), _word(attributes, 2)
     size, source = _word(program, 1), _word(program, 2)
     key, on_gpu, count = _word(source, 0), _word(source, 1), _word(source, 2)
     if on_gpu:
         current = stack(1)
         store(current, 0)
-        driver1(_word(state, CURRENT), current)
+        int1(_word(state, CURRENT), current)
         key = (key ^ load(current) * SPREAD) | 1
     functions = _found(state, key)
     if functions == 0:
-        failed = call4(_word(state, RESOLVE), frame, key, 0, 0)
+        failed = _answer(state, _word(state, RESOLVE), frame, key, 0, 0)
         if failed:
             return failed
         functions = _found(state, key)
@@ -258,7 +326,7 @@ def run(frame):  # type: ignore[no-untyped-def]
     store(asked + 8, 0)
     store(asked + 16, load(frame + CONTEXT))
     store(asked + 24, 0)
-    failed = call1(load(api + STREAM_GET), asked)
+    failed = call1(load(load(frame + API) + STREAM_GET), asked)
     if failed:
         return failed
     return _launched(state, functions, words + 8 * HEAD, count, load(asked + 24), frame)

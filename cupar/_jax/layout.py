@@ -8,16 +8,41 @@ from .._base.digests import sha256
 
 SYMBOL: Final = "cupar_run"
 
-# Offsets in a call frame of ``xla/ffi/api/c_api.h``, and in the structs that it points to.
-EXTENSION, API, CONTEXT = 8, 16, 24
+# Offsets in a call frame of ``xla/ffi/api/c_api.h``, and in the structs that it points to. They are those of
+# these versions, a major one and minor ones: JAX 0.7 to 0.10.
+MAJOR, MINORS = 0, range(1, 4)
+EXTENSION, API, CONTEXT, STAGE = 8, 16, 24, 32
 NUM_ARGS, ARGS, RETS, ATTRS = 56, 72, 112, 160
-VERSION = 32  # in the table of functions: major and minor, of 4 bytes each
-ERROR_CREATE, STREAM_GET = 48, 80  # in that table
+ERROR_CREATE, STREAM_GET = 48, 80  # in the table of functions
 DATA = 24  # of a buffer
 METADATA = 1  # the kind of an extension
+INSTANTIATE = 0  # a stage
+CANCELLED, INVALID, NOT_FOUND, INTERNAL = 1, 3, 5, 13  # XLA_FFI_Error_Code_…
 
-# The words of the state, which the handler is given. `OWN_VERSION`: major and minor of JAX's headers.
-TABLE, MASK, RESOLVE, FAIL, LAUNCH, CURRENT, OVERLAPS, OWN_VERSION = range(8)
+# The words of the state, which the handler is given. `VERSION`: of the interface, major and minor.
+TABLE, MASK, FIND, RESOLVE, FAIL, LAUNCH, CURRENT, OVERLAPS, VERSION, INTERRUPTED = range(10)
+# Python's C functions, whose addresses follow in the state.
+PYTHON: Final = {
+    name: 10 + place
+    for place, name in enumerate(
+        (
+            "PyGILState_Ensure",
+            "PyGILState_Release",
+            "PyLong_FromLongLong",
+            "PyLong_AsLongLong",
+            "PyObject_CallOneArg",
+            "PyErr_Occurred",
+            "PyErr_Clear",
+            "PyThread_get_thread_ident",
+            "PyThreadState_SetAsyncExc",
+            "Py_IncRef",
+            "Py_DecRef",
+        )
+    )
+}
+STATE: Final = 10 + len(PYTHON)  # words
+# Of the words that a function of Python's is given: whether it has begun what it cannot begin again.
+BEGUN: Final = 4
 SPREAD = 0x9E3779B97F4A7C15 - 2**64  # 2**64 over the golden ratio
 
 # A program begins with which it is, whether it is for a GPU, and how many records it has.

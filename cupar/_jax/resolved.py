@@ -7,6 +7,7 @@ another, exported, or read from JAX's cache of executables.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -29,10 +30,8 @@ from .layout import PART
 
 _codes: dict[str, Any] = {}  # of builds, by key: entries are never replaced, since programs call them
 _libraries: dict[tuple[int, str], Library] = {}  # by the context's number, of builds of the cache
-_kept: list[Any] = []
-errors: dict[int, str] = {}  # by the status that a Python function returned, until the error is read
 
-_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+Python = Callable[[Any], None]  # takes the words of a call; they begin with its `Part`
 
 
 class MissingError(LookupError):
@@ -48,8 +47,8 @@ def remember(algorithm: Any) -> None:
     _codes.setdefault(algorithm.build.key, algorithm._built.code)
 
 
-def functions(builds: str) -> list[int]:
-    """Return the addresses, or the driver's handles, of the functions that a program names.
+def functions(builds: str) -> list[int | Python]:
+    """Return the functions that a program names: addresses, the driver's handles, or Python's own.
 
     Raises
     ------
@@ -124,49 +123,27 @@ def _code(key: str, algorithm: str, raising: dict[str, str]) -> int:
     return ctypes.cast(_host_code(key, algorithm).function(), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
-def _python(function: Callable[[Any], None]) -> int:
-    """Return the address of a function of Python's, which is given the words of a call behind its part."""
-
-    def call(address: int) -> int:
-        try:
-            function((ctypes.c_int64 * (1 << 20)).from_address(address))
-        except BaseException as error:
-            number = 1 + max(errors, default=0)
-            errors[number] = f"{type(error).__name__}: {error}"
-            return number
-        return 0
-
-    made = _FUNCTION(call)
-    _kept.append(made)
-    return ctypes.cast(made, ctypes.c_void_p).value or 0
-
-
 def _numpy(
     key: str | None, algorithm: str, order: str, arguments: Sequence[Any], numbers: dict[str, Any]
-) -> int:
-    """Return what sorts as NumPy does it."""
+) -> Python:
+    """Return a function that sorts with NumPy."""
     shown = [
         SimpleNamespace(name=name, value=structs.normal(name, structs.as_dtype(dtype)), is_pointer=is_pointer)
         for name, dtype, is_pointer in arguments
     ]
     spec: Any = SimpleNamespace(algorithm=algorithm, arguments=shown, option={"order": order}.get)
     problem = SimpleNamespace(**numbers)
-    code = _host_code(key, algorithm) if key is not None else None
-
-    def gather(values: Sequence[Any], places: Any, targets: Any) -> None:
-        given = places.ctypes.data, targets.ctypes.data
-        assert code is not None
-        run(code, Schedule([[Part(0, 0, len(places), 0)]], numbers=given), values)
-
-    def call(words: Any) -> None:
-        values = words[PART : PART + len(shown)]
-        bit_sorts.sort(spec, problem, values, None if code is None else gather)
-
-    return _python(call)
+    gather = None if key is None else functools.partial(_gather, _host_code(key, algorithm))
+    return lambda words: bit_sorts.sort(spec, problem, words[PART : PART + len(shown)], gather)
 
 
-def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> int:
-    """Return what raises if a check has found an offset that is wrong."""
+def _gather(code: CpuCode, values: Sequence[Any], places: Any, targets: Any) -> None:
+    given = places.ctypes.data, targets.ctypes.data
+    run(code, Schedule([[Part(0, 0, len(places), 0)]], numbers=given), values)
+
+
+def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> Python:
+    """Return a function that raises if a check has found a wrong offset."""
     is_listed = "capacity" in numbers
     problem: Any = offsets.SegmentOffsets(**numbers) if is_listed else SimpleNamespace(**numbers)
 
@@ -175,7 +152,7 @@ def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> int:
         found = (ctypes.c_int64 * (offsets.WORDS * parts)).from_address(words[PART])
         offsets.check(problem, np.frombuffer(found, np.int64), parts)
 
-    return _python(call)
+    return call
 
 
 @fork.in_child

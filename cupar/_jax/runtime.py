@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import pickle
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from ctypes import addressof, c_int32, c_int64, c_void_p
+from ctypes import addressof, c_int64, c_void_p
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import jax
 import numpy as np
 
 from .._base import fork, log
+from .._base.errors import VersionError
 from .._base.versions import own_version
 from .._compile import entries, toolchain
 from .._compile.key import FORMAT
@@ -29,16 +32,24 @@ from . import resolved
 from .layout import (
     API,
     ATTRS,
+    BEGUN,
     CURRENT,
     ERROR_CREATE,
-    EXTENSION,
     FAIL,
+    FIND,
+    INTERNAL,
+    INTERRUPTED,
+    INVALID,
     LAUNCH,
+    MAJOR,
     MASK,
+    MINORS,
+    NOT_FOUND,
     OVERLAPS,
-    OWN_VERSION,
+    PYTHON,
     RESOLVE,
     SPREAD,
+    STATE,
     TABLE,
     VERSION,
     identity,
@@ -47,13 +58,14 @@ from .layout import (
 TARGET = "cupar_jax"
 _MASK64 = 2**64 - 1
 _ENTRIES = 1 << 16
-_INTERNAL, _NOT_FOUND, _INVALID = 13, 5, 3  # XLA_FFI_Error_Code_…
-_STAGE = ctypes.CFUNCTYPE(c_void_p, c_int64)
-_FOUR = ctypes.CFUNCTYPE(c_void_p, c_int64, c_int64, c_int64, c_int64)
+_CREATE = ctypes.CFUNCTYPE(c_void_p, c_int64)
+# The modules that the handler's code is made of, beside those of any code for the CPU.
+OWN = ("_jax.handler", "_jax.layout", "_device.kernels")
 
 _table = np.zeros((_ENTRIES, 2), np.int64)  # a key, and the address of functions
-_state = np.zeros(8, np.int64)
-_known: dict[int, Any] = {}  # functions by their key
+_state = np.zeros(STATE, np.int64)
+_kept: list[Any] = []  # functions that the table has, for ever: programs may call them
+_interrupted = ctypes.create_string_buffer(b"cupar.jax: a signal's handler raised an exception in a call")
 _lock = fork.Lock()
 _handler: list[Any] = []
 _run: Any = None  # the handler's function, once there is one
@@ -63,7 +75,7 @@ _run: Any = None  # the handler's function, once there is one
 
 
 def _parts() -> dict[str, Any]:
-    own = own_version(("_jax.handler", "_jax.layout"))
+    own = own_version(OWN)
     versions = {**toolchain.cpu_versions(), "cupar's handler": own}
     return {"format": FORMAT, "entry": "build", "algorithm": "jax_handler", "cc": "cpu", "versions": versions}
 
@@ -82,6 +94,7 @@ def _made() -> Entry:
         )
 
 
+@functools.cache
 def _code() -> CpuCode:
     def use(entry: Entry) -> CpuCode:
         spec: Any = SimpleNamespace(algorithm="the handler of cupar.jax", functions={})
@@ -100,30 +113,38 @@ def register() -> None:
     with _lock:
         if _handler:
             return
-        code = _code()
-        function = code.function()
-        callbacks = _STAGE(_instantiate), _FOUR(_resolve), _FOUR(_fail)
+        _state[VERSION] = _version()
+        function = _code().function()
         _state[TABLE], _state[MASK] = _table.ctypes.data, _ENTRIES - 1
-        _state[RESOLVE], _state[FAIL] = (address_of(each) for each in callbacks[1:])
-        _state[OVERLAPS] = addressof(PROGRAMMATIC)
-        _state[OWN_VERSION] = _version()
+        _state[FIND], _state[RESOLVE], _state[FAIL] = map(id, (_instantiate, _resolve, _fail))
+        for name, place in PYTHON.items():
+            _state[place] = address_of(getattr(ctypes.pythonapi, name))
+        _state[OVERLAPS], _state[INTERRUPTED] = addressof(PROGRAMMATIC), addressof(_interrupted)
         begin = np.array([0, _state.ctypes.data], np.int64)
         function(begin.ctypes.data)
         _run = function
-        stages = {
-            "instantiate": jax.ffi.pycapsule(address_of(callbacks[0])),
-            "execute": jax.ffi.pycapsule(address_of(function)),
-        }
+        capsule = jax.ffi.pycapsule(address_of(function))
+        stages = {"instantiate": capsule, "execute": capsule}
         for platform in ("cpu", "CUDA"):
             jax.ffi.register_ffi_target(TARGET, stages, platform=platform)
-        _handler.append((code, function, callbacks, stages))
+        _handler.append((function, stages))
 
 
 def _version() -> int:
-    """Return the version of the interface that JAX's headers are of: major, and minor in the upper half."""
+    """Return the version of XLA's interface that the handler has: major, and minor in the upper half.
+
+    That is the version of JAX's headers, or the last one that is known here if theirs is newer: XLA keeps
+    what older minor versions have, or refuses them.
+    """
     text = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
-    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
-    return int(found["MAJOR"]) | int(found["MINOR"]) << 32
+    found = {name: int(each) for name, each in re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text)}
+    major, minor = found["MAJOR"], found["MINOR"]
+    if major != MAJOR or minor < MINORS[0]:
+        raise VersionError(
+            f"cupar.jax: expected JAX with version {MAJOR}.{MINORS[0]} to {MAJOR}.{MINORS[-1]} of XLA's FFI, "
+            f"got JAX {jax.__version__} with {major}.{minor}: pip install 'cupar[jax]'"
+        )
+    return major | min(minor, MINORS[-1]) << 32
 
 
 def begin() -> None:
@@ -153,42 +174,58 @@ def _error(frame: int, message: str, code: int) -> int:
     """Return an error of XLA's, which copies the message."""
     text = ctypes.create_string_buffer(f"cupar.jax: {message}".encode())
     words = (c_int64 * 4)(32, 0, addressof(text), code)
-    create = _STAGE(_word(_word(frame + API) + ERROR_CREATE))
+    create = _CREATE(_word(_word(frame + API) + ERROR_CREATE))
     return create(addressof(words)) or 0
 
 
-def _answering(frame: int, work: Any) -> int:
-    try:
-        work()
-    except resolved.MissingError as error:
-        return _error(frame, str(error), _NOT_FOUND)
-    except resolved.WrongDeviceError as error:
-        return _error(frame, str(error), _INVALID)
-    except BaseException as error:  # nothing may leave a callback
-        return _error(frame, f"{type(error).__name__}: {error}", _INVALID)
-    return 0
+# Each one is given the address of words: a call frame, a number, a status, a call's words, and `BEGUN`. An
+# exception that leaves one comes from a signal's handler.
 
 
-def _instantiate(frame: int) -> int:
+def _instantiate(address: int) -> int:
     """Find the functions of a program before it is called, once an executable: its first stage."""
-    extension = _word(frame + EXTENSION)
-    if extension:
-        if c_int32.from_address(extension + 8).value == 1:
-            metadata, api = _word(extension, 3), _word(frame + API)
-            version = api + VERSION if api else _state.ctypes.data + 8 * OWN_VERSION
-            c_int64.from_address(metadata + 24).value = _word(version)
-        return 0
+    frame = _word(address)
     return _answering(frame, lambda: _find(*_attributes(frame)))
 
 
-def _resolve(frame: int, key: int, _: int, __: int) -> int:
+def _resolve(address: int) -> int:
     """Find the functions of a program at its first call in a context."""
+    frame, key = _word(address), _word(address, 1)
+    return _answering(frame, lambda: _put(key, resolved.functions(_attributes(frame)[0])))
 
-    def work() -> None:
-        builds, _ = _attributes(frame)
-        _put(key, resolved.functions(builds))
 
-    return _answering(frame, work)
+def _answering(frame: int, work: Callable[[], None]) -> int:
+    try:
+        work()
+    except resolved.MissingError as error:
+        return _error(frame, str(error), NOT_FOUND)
+    except resolved.WrongDeviceError as error:
+        return _error(frame, str(error), INVALID)
+    except Exception as error:
+        return _error(frame, f"{type(error).__name__}: {error}", INVALID)
+    return 0
+
+
+def _pythons(function: resolved.Python) -> Callable[[int], int]:
+    """Return a function that is called as a program calls those of Python's."""
+
+    def call(address: int) -> int:
+        frame, number, given = (_word(address, k) for k in (0, 1, 3))
+        words = (c_int64 * (1 << 20)).from_address(given)
+        c_int64.from_address(address + 8 * BEGUN).value = 1
+        try:
+            function(words)
+        except Exception as error:
+            return _error(frame, f"{_described(frame, number)[1]}: {type(error).__name__}: {error}", INTERNAL)
+        return 0
+
+    return call
+
+
+def _described(frame: int, number: int) -> tuple[str, str, list[Any]]:
+    """Return the kind of a program's function, its algorithm, and more."""
+    kind, _, algorithm, *more = json.loads(_attributes(frame)[0])["functions"][number]
+    return kind, algorithm, more
 
 
 def _find(builds: str, on_gpu: bool) -> None:
@@ -222,19 +259,21 @@ def _key(builds: str, handle: int) -> int:
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
 
-def _put(key: int, functions: list[int]) -> None:
+def _put(key: int, functions: list[int | resolved.Python]) -> None:
+    found = [each if isinstance(each, int) else _pythons(each) for each in functions] or [0]
+    words = [each if isinstance(each, int) else id(each) | 1 for each in found]
+    made = np.array([each - 2**64 if each >= 2**63 else each for each in words], np.int64)
+    address = made.ctypes.data
     with _lock:
-        if key in _known:
-            return
-        if len(_known) > _ENTRIES // 2:
-            raise MemoryError(f"a process has programs of at most {_ENTRIES // 2} different sets of builds")
-        _known[key] = made = np.array(
-            [each - 2**64 if each >= 2**63 else each for each in functions] or [0], np.int64
-        )
         at = key & _ENTRIES - 1
         while _table[at, 0]:
+            if _table[at, 0] == key:
+                return
             at = at + 1 & _ENTRIES - 1
-        _table[at, 1] = made.ctypes.data
+        if len(_kept) > _ENTRIES // 2:
+            raise MemoryError(f"a process has programs of at most {_ENTRIES // 2} different sets of builds")
+        _kept.append((made, found))
+        _table[at, 1] = address
         _publish(_table[at, :1], key)
 
 
@@ -247,21 +286,20 @@ def _publish(place: np.ndarray[Any, Any], word: int) -> None:
     _run(frame.ctypes.data)
 
 
-def _fail(frame: int, number: int, status: int, given: int) -> int:
+def _fail(address: int) -> int:
     """Return the error of a function that returned a status."""
+    frame, number, status, given = (_word(address, k) for k in range(4))
     message = "a call failed"
     with suppress(Exception):
-        kind, _, algorithm, *more = json.loads(_attributes(frame)[0])["functions"][number]
+        kind, algorithm, more = _described(frame, number)
         if kind == "kernel":
             name = ctypes.c_char_p()
             driver.library().cuGetErrorName(status, ctypes.byref(name))
             message = f"{algorithm}: cuLaunchKernelEx of {more[0]} failed with {(name.value or b'').decode()}"
-        elif kind == "code":
+        else:
             by, said = more[0].get(str(status), "the code for the CPU"), "an exception"
             with suppress(Exception):
                 cls, arguments, _ = pickle.loads(ctypes.string_at(_word(given), _word(given, 1)))
                 said = ": ".join([cls.__name__, *map(str, arguments)])
             message = f"{algorithm}: {by} raised {said}"
-        else:
-            message = f"{algorithm}: {resolved.errors.pop(status, 'failed')}"
-    return _error(frame, message, _INTERNAL)
+    return _error(frame, message, INTERNAL)

@@ -14,7 +14,7 @@ class Frames:
     def __init__(self):
         self.errors, self._kept = [], []
         self._api = self._block(
-            *(192, 0, 24, 0, 3 << 32, 0, self._function(self._error), 0, 0, 0, self._function(self._stream)),
+            *(192, 0, 24, 0, 9 << 32, 0, self._function(self._error), 0, 0, 0, self._function(self._stream)),
             *[0] * 20,
         )
 

@@ -101,8 +101,8 @@ def compare(driver, frames, name, body, static, inputs, outputs):
     expected = driver.taken()
     count = len(inputs) + len(found.constants)
     buffers = [BUFFERS + (k << 36) for k in range(count + len(outputs))]
-    _, function, callbacks, _ = runtime._handler[0]
-    assert not callbacks[0](frames.frame(found, 0)), frames.errors
+    function, _ = runtime._handler[0]
+    assert not function(frames.frame(found, 0)), frames.errors
     assert not function(frames.frame(found, 3, [*buffers, STORAGE], count)), frames.errors
     launches = driver.taken()
     same = "same" if launches == expected else f"differs: {expected} {launches}"
@@ -116,9 +116,9 @@ def compare(driver, frames, name, body, static, inputs, outputs):
         of_here, _ = resolved.functions(found.builds), resolved._codes.clear()
         print("from the cache:", resolved.functions(found.builds) == of_here, len(resolved._libraries))
         other = found._replace(builds=found.builds.replace('"sms":132', '"sms":114'))
-        assert callbacks[0](frames.frame(other, 0)) == 4242
+        assert function(frames.frame(other, 0)) == 4242
         print("elsewhere:", frames.errors.pop())
-        print("metadata:", frames.metadata(function), frames.metadata(callbacks[0]))
+        print("metadata:", frames.metadata(function))
 
 
 def main():
