@@ -31,6 +31,7 @@ _PLACES: Final = {
     "compiler": "numba.cuda.compiler",
     "config": "numba:config",
     "cuda": "numba.cuda",
+    "cuda_arrays": "numba.cuda.np.arrayobj",
     "cuda_data_manager": "numba.cuda.models:cuda_data_manager",
     "cuda_target": "numba.cuda.descriptor:cuda_target",
     "default_manager": "numba.cuda.datamodel:default_manager",
@@ -52,6 +53,7 @@ _PLACES: Final = {
     "populate_array": "numba.cuda.np.arrayobj:populate_array",
     "rewrite_registry": "numba.cuda.core.rewrites:rewrite_registry",
     "signature_of": "numba.cuda.typing:signature",
+    "typeinfer": "numba.cuda.core.typeinfer",
     "typeof_impl": "numba.cuda.typing.typeof:typeof_impl",
     "types": "numba.cuda.types",
 }

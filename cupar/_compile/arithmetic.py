@@ -3,6 +3,7 @@
 The same code is made for GPUs and for the CPU, by overriding numba's own where cupar has it compile, and
 nowhere else:
 
+- integers out of range wrap around (numba promises LLVM that signed ones are never out of range);
 - integers divided by 0 give 0, quotient and remainder, and the least one divided by -1 gives itself and 0
   (numba raises or gives 0; in LLVM it is undefined);
 - a complex number divided by zero gives infinities and NaN, as in NumPy and in `_ir.cpp`, and 0.0 to a
@@ -10,6 +11,9 @@ nowhere else:
 - integers to the power of integers wrap around for any exponent;
 - a shift by the width of the type or more, or by a negative number, shifts everything out, as in NumPy
   (LLVM leaves it undefined).
+
+And in operators, but not in kernels, whose types are numba's, uint64 beside an integer that is written in the
+code, and not negative, gives uint64: numba makes it signed, or a float.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -56,6 +61,9 @@ def lowerings(types: Any, make_signature: Any) -> list[Lowering]:
     return found
 
 
+# --- Overriding ------------------------------------------------------------------------------------------
+
+
 @functools.cache
 def _of_cuda() -> tuple[list[Lowering], dict[str, Any], dict[Any, Any]]:
     """Return the overrides for GPUs, those of ufuncs, and numba's own functions that use them."""
@@ -67,10 +75,19 @@ def _of_cuda() -> tuple[list[Lowering], dict[str, Any], dict[Any, Any]]:
 @contextmanager
 def overridden() -> Iterator[None]:
     """Have numba.cuda compile with all overrides in the block; its compiler lock must be held."""
-    from .._numba import cuda_target
+    from .._numba import cuda_arrays, cuda_target
 
-    with _overriding(cuda_target.target_context, *_of_cuda()):
-        yield
+    fixed = cuda_arrays.fix_integer_index
+
+    def fix_index(context: Any, builder: Any, kind: Any, value: Any, size: Any) -> Any:
+        return fixed(context, builder, kind, _index(builder, value), size)
+
+    cuda_arrays.fix_integer_index = fix_index
+    try:
+        with _overriding(cuda_target.target_context, *_of_cuda()):
+            yield
+    finally:
+        cuda_arrays.fix_integer_index = fixed
 
 
 @contextmanager
@@ -97,6 +114,55 @@ def _overriding(
         for selector in selectors:
             selector.versions[:] = [each for each in selector.versions if id(each[1]) not in added]
             selector._cache.clear()
+
+
+# --- Types -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def typing(typeinfer: Any, types: Any) -> Iterator[None]:
+    """Have numba, or numba-cuda, type integers that are written beside uint64 as such in the block.
+
+    Its compiler lock must be held. `typeinfer` and `types` are its modules.
+    """
+    constraint = typeinfer.CallConstraint
+    numbas = constraint.resolve
+
+    def resolve(call: Any, inferer: Any, variables: Any, fnty: Any) -> Any:
+        if getattr(fnty, "typing_key", fnty) in _UNSIGNED:
+            written = _beside_unsigned(call.args, inferer.func_ir, variables, types)
+            variables = ChainMap(written, variables) if written else variables
+        return numbas(call, inferer, variables, fnty)
+
+    constraint.resolve = resolve
+    try:
+        yield
+    finally:
+        constraint.resolve = numbas
+
+
+def _beside_unsigned(arguments: Any, code: Any, variables: Any, types: Any) -> dict[str, Any]:
+    """Return the types of integers that are written beside uint64, by the names of their variables.
+
+    Others may be literals to numba for a while, such as a variable that a loop adds to.
+    """
+    kinds = {each.name: variables[each.name].type for each in arguments}
+    others = {name: kind for name, kind in kinds.items() if kind != types.uint64}
+    if not others or len(others) == len(kinds):
+        return {}
+    for name, kind in others.items():
+        is_natural = isinstance(kind, types.IntegerLiteral) and kind.literal_value >= 0
+        if not (is_natural and _is_written(code, name)):
+            return {}
+    return dict.fromkeys(others, SimpleNamespace(defined=True, getone=lambda: types.uint64))
+
+
+def _is_written(code: Any, name: str) -> bool:
+    """Whether a variable of numba's intermediate code is a constant, a global or a closure variable."""
+    try:
+        return type(code.get_definition(name)).__name__ in ("Const", "FreeVar", "Global")
+    except KeyError:  # it has several values
+        return False
 
 
 # --- Complex numbers -------------------------------------------------------------------------------------
@@ -148,6 +214,39 @@ def _shift(context: Any, builder: Any, signature: Any, values: Any) -> tuple[Any
     kind = signature.return_type
     value, by = _as(context, builder, signature, kind, values)
     return value, by, builder.icmp_unsigned(">=", by, by.type(by.type.width))
+
+
+# --- Sums, differences and products of integers ------------------------------------------------------------
+
+
+def _wrapping(instruction: str) -> Callable[..., Any]:
+    """Return what lowers an operation on integers to an instruction that may overflow."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = signature.return_type
+        found = getattr(builder, instruction)(*_as(context, builder, signature, kind, values))
+        found.is_signed_sum = kind.signed and instruction != "mul"
+        return found
+
+    return emit
+
+
+added, subtracted, multiplied = map(_wrapping, ("add", "sub", "mul"))
+
+
+def _index(builder: Any, value: Any) -> Any:
+    """Return an index of an array so that LLVM sees that ``i + 1`` of a positive `i` is not negative.
+
+    A sum that wraps around is no index. It is computed again, since others may use it as a number.
+    """
+    if getattr(value, "opname", "") == "extractvalue":  # of a tuple, which is made by inserting
+        (place,), whole = value.indices, value.aggregate
+        while getattr(whole, "opname", "") == "insertvalue" and [*whole.indices] != [place]:
+            whole = whole.aggregate
+        value = getattr(whole, "value", value)
+    if not getattr(value, "is_signed_sum", False):
+        return value
+    return getattr(builder, value.opname)(*value.operands, flags=["nsw"])
 
 
 # --- Divisions of integers -------------------------------------------------------------------------------
@@ -227,12 +326,24 @@ def _as(context: Any, builder: Any, signature: Any, kind: Any, values: Any) -> l
 
 
 _OF_INTEGERS = {
+    added: (operator.add, operator.iadd),
+    subtracted: (operator.sub, operator.isub),
+    multiplied: (operator.mul, operator.imul),
     shifted_left: (operator.lshift, operator.ilshift),
     shifted_right: (operator.rshift, operator.irshift),
     floor_divided: (operator.floordiv, operator.ifloordiv),
     modulo: (operator.mod, operator.imod),
     divmod_of: (divmod,),
 }
+
+
+# What has one type for both operands and the result.
+_UNSIGNED = frozenset(
+    [function for functions in _OF_INTEGERS.values() for function in functions]
+    + [operator.and_, operator.iand, operator.or_, operator.ior, operator.xor, operator.ixor]
+    + [operator.pow, operator.ipow, pow, min, max]
+    + [each for each in vars(np).values() if isinstance(each, np.ufunc) and each.nin == 2]
+)
 
 
 # --- Ufuncs ----------------------------------------------------------------------------------------------
@@ -242,9 +353,12 @@ def of_ufuncs(types: Any, make_signature: Any) -> dict[str, Callable[..., Any]]:
     """Return what computes items of ufuncs, by the names of numba's own: some have two copies."""
     own = SimpleNamespace(types=types, signature=make_signature)
     return {
+        "int_add_impl": added,
+        "int_mul_impl": multiplied,
         "int_power_impl": power_of(own),
         "int_shl_impl": shifted_left,
         "int_shr_impl": shifted_right,
+        "int_sub_impl": subtracted,
         "np_complex_div_impl": _divided,
         "np_int_sdiv_impl": floor_divided,
         "np_int_sdivrem_impl": divmod_of,

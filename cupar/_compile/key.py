@@ -11,8 +11,10 @@ list of a text, which may be incomplete, and the exact value. A part without a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import opcode
+from collections.abc import Iterable, Mapping, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._kernels import headers, source
+from ..operators import OpKind
 from . import toolchain, wrapper
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         wrapped = [wrapper.written(op)[0]] if op.cpp is None else [op.cpp, *toolchain.CPP_OPTIONS]
         generated[f"the code that cupar puts around {name}"] = [_NO_TEXT, _hash(wrapped[0]), *wrapped[1:]]
     if any(op.cpp is None for op in functions.values()):
-        versions.update(toolchain.operator_versions())
+        versions.update(toolchain.operator_versions(), **_integers(functions.values()))
         versions.update((f"numba's option {name}", value) for name, value in _numba.OPTIONS.items())
     if spec.links or any(op.links for op in functions.values()):
         versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
@@ -129,7 +132,10 @@ def _cpu_parts(spec: Specialisation) -> dict[str, Any]:
         **_spec_parts(spec),
         "cc": "cpu",
         "functions": _function_parts(functions),
-        "versions": toolchain.cpu_versions(),
+        "versions": {
+            **toolchain.cpu_versions(),
+            **_integers([*functions.values(), *(op for _, op in spec.operators)]),
+        },
     }
 
 
@@ -158,7 +164,7 @@ def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
 def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     """Return the parts of the key of a user's kernel, which has no template."""
     ((name, op),) = spec.operators
-    versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
+    versions = {**toolchain.operator_versions(), **toolchain.template_versions(), **_WRAPPING}
     del versions["cuda-cccl"]
     versions["options of the linker"] = " ".join(toolchain.PLAIN_LINK_OPTIONS)
     versions.update((f"numba's option {each}", str(value)) for each, value in _numba.OPTIONS.items())
@@ -190,6 +196,45 @@ def result_parts(op: Operator) -> dict[str, Any]:
         "functions": _function_parts({"the function": op}),
         "versions": toolchain.operator_versions(),
     }
+
+
+# Builds whose sums of signed integers LLVM took to be in range, as numba does, are not found any more.
+_WRAPPING = {"integers out of range": "wrap around"}
+_SUMS: Final = (OpKind.PLUS, OpKind.MINUS, OpKind.MULTIPLIES, OpKind.NEGATE)
+_ARITHMETIC: Final = frozenset(
+    code
+    for name, code in opcode.opmap.items()
+    if name.startswith(("BINARY_", "INPLACE_", "CALL", "UNARY_NEGATIVE")) and name != "BINARY_SUBSCR"
+)
+_WITHOUT_INTEGERS: Final = ("float ", "complex ", "function ", "math.", "cmath.")  # values that code reads
+
+
+def _integers(operators: Iterable[Operator]) -> dict[str, str]:
+    """Return the part of builds in which numba may have code for arithmetic of signed integers."""
+    return _WRAPPING if any(map(_may_overflow, operators)) else {}
+
+
+def _may_overflow(op: Operator) -> bool:
+    has_integers = any(map(_holds_integers, (*op.inputs, *(each.dtype for each in op.captures))))
+    if op.source is None:
+        return has_integers and op.kind in _SUMS  # which numba compiles for the CPU
+    codes = [code for _, code in op.source.codes]
+    for code in codes:
+        codes += (each for each in code.co_consts if isinstance(each, CodeType))
+    has_arithmetic = not codes or any(_ARITHMETIC.intersection(code.co_code[::2]) for code in codes)
+    constants = (type(each) for code in codes for each in code.co_consts)
+    reads = (text for label, text in op.source.parts if not label.startswith("code"))
+    return has_arithmetic and (
+        has_integers
+        or not {int, tuple}.isdisjoint(constants)
+        or not all(text.startswith(_WITHOUT_INTEGERS) for text in reads)
+    )
+
+
+def _holds_integers(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is None:
+        return dtype.kind in "biu"
+    return any(_holds_integers(dtype[name]) for name in dtype.names)
 
 
 def notes(spec: Specialisation) -> dict[str, Any]:

@@ -274,9 +274,12 @@ def _with_externals(text: str, op: Operator) -> str:
 
 def _typed(op: Operator) -> tuple[Any, np.dtype[Any] | str]:
     """Compile an operator's function for its types; return it and what it returns: see `returned`."""
-    function = Thaw().operator(op)
+    from .._numba import typeinfer, types
+
     arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
-    _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
+    with arithmetic.typing(typeinfer, types):
+        function = Thaw().operator(op)
+        _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
     return function, returned(function.overloads[tuple(folded)].signature.return_type)
 
 

@@ -7,11 +7,12 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
-from numba.core import types
+from numba.core import typeinfer, types
 
 from .. import _numba
 from .._base.device import CPU
 from .._base.generated import define
+from .._compile import arithmetic
 from .._compile.numba_errors import NotCompiledError
 from .._compile.python_to_ltoir import Thaw, explained, returned
 from .._fingerprint import extensions
@@ -160,8 +161,8 @@ def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
 
 
 def _made(op: Operator, arguments: tuple[Any, ...]) -> Any:
-    function = _Thaw().operator(op)
-    with extensions.refuse_foreign(target.target_context):
+    with extensions.refuse_foreign(target.target_context), arithmetic.typing(typeinfer, types):
+        function = _Thaw().operator(op)
         _, _, folded, _ = function.get_call_template([*arguments], {})
         if tuple(folded) != arguments:  # it has defaults, or takes any number
             function = _with_arity(function, len(arguments))

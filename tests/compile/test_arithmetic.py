@@ -1,6 +1,7 @@
 """Arithmetic at its edges: what numba would raise or leave undefined is the same on both devices."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -78,6 +79,97 @@ def test_integers_in_python(dtype, device):
     results = found(a, b)
     for name, column in zip(names, zip(*expected, strict=True), strict=True):
         np.testing.assert_array_equal(results[name], wrapped(column, dtype), name)
+
+
+def overflowing(a, b):
+    """Return comparisons that are otherwise decided without computing what is compared."""
+    c = a
+    c += b
+    return (
+        a + a > -1,
+        a + 1 > a,
+        b - 1 < b,
+        a * 2 // 2 == a,
+        -a - 1 < -a,
+        c - b == a,
+        a + b > b,
+        -(a - 1) + 1 == 1 - a,
+    )
+
+
+@pytest.mark.usefixtures("optimised")
+@pytest.mark.parametrize("device", DEVICES)
+def test_signed_integers_wrap_around(device):
+    every = np.dtype([(f"of_{i}", "?") for i in range(8)])
+    with np.errstate(over="ignore"):
+        columns = [np.array(each, "i8") for each in pairs("i8")]
+        columns = [np.append(each, [2**62, -(2**62)]) for each in columns]
+        expected = [tuple(map(bool, overflowing(*each))) for each in zip(*columns, strict=True)]
+    assert on(device, overflowing, ["i8"] * 2, every)(*columns).tolist() == expected
+
+
+def test_llvm_is_not_promised_that_signed_integers_stay_in_range():
+    op = resolve(overflowing, [np.dtype("i8")] * 2, np.dtype([(f"of_{i}", "?") for i in range(8)]))
+    assert "nsw" not in python_to_ltoir.operator_llvm(op, "f", 90)
+
+
+def test_indices_do_not_wrap_around():
+    """An index above another one is not negative: no kernel looks whether it counts from the end."""
+
+    def kernel(out, a, n):
+        i, j = cupar.cuda.grid(2)
+        if 0 < i < n - 1 and 0 < j < n - 1:
+            total = i + 1
+            out[i, j] = a[i - 1, j] + a[i, j + 1] + (total > i)
+
+    built = cupar.jit(kernel).compile("void(f4[:, ::1], f4[:, ::1], i8)", cc=90)
+    assert len(re.findall("= (?:add|sub) nsw i64", built.build.llvm()["kernel"])) == 2
+
+
+UNSIGNED = {  # with what each gives in Python
+    "quotient": lambda a: a // 2,
+    "rest": lambda a: a % 7,
+    "sum": lambda a: 1 + a,
+    "difference": lambda a: a - 1,
+    "product": lambda a: a * 3,
+    "bits": lambda a: (a & 5 | 1) ^ 2,
+    "shifted": lambda a: 1 << (a & 63),
+    "power": lambda a: a**3,
+    "first": lambda a: divmod(a, 3)[0],
+    "least": lambda a: min(a, 2**62),
+    "most": lambda a: max(4, a),
+    "variable": lambda a: a // HALF,
+}
+HALF = 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_uint64_beside_written_integers(device):
+    dtype = np.dtype([(name, "u8") for name in UNSIGNED])
+    q, r, s, d, p, b, h, w, f, x, y, v = UNSIGNED.values()
+    given = [0, 1, 2, 3, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]
+
+    def op(a):
+        return q(a), r(a), s(a), d(a), p(a), b(a), h(a), w(a), f(a), x(a), y(a), v(a)
+
+    found = on(device, op, ["u8"], dtype)(given)
+    for name, function in UNSIGNED.items():
+        np.testing.assert_array_equal(found[name], wrapped(map(function, given), "u8"), name)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_uint64_beside_others_is_signed_as_in_numba(device):
+    def counted(a):
+        number = 0
+        for _ in range(3):
+            number += a  # which is a written 0 the first time alone
+        return number
+
+    def all_of(a):
+        return counted(a), a + -1, a + np.int64(1)
+
+    found = on(device, all_of, ["u8"], np.dtype([(name, "f8") for name in "abc"]))([2**63 + 2])
+    assert found[0].tolist() == (-(2.0**63),) * 3
 
 
 @pytest.mark.parametrize("dtype", ["?", *INTEGERS])

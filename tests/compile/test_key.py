@@ -1,6 +1,7 @@
 """Keys: what must miss, what must hit, and what a template leaves out."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -50,6 +51,33 @@ CHANGES = {
     "initial value's type": dict(h_init=np.zeros(1, "i8"), d_out="i8"),
     "no initial value": dict(h_init=None),
 }
+
+
+HALF, COUNT = 0.5, 2
+INTEGERS = {  # operators, their types, and whether numba may have sums of signed integers in them
+    "sum": ("i8", "i8", lambda a: a + 1, True),
+    "helper": ("i8", "i8", lambda a: abs(scaled(a)), True),
+    "count": ("f4", "f4", lambda a: a * COUNT, True),
+    "range": ("f4", "f4", lambda a: a * len((a, a)), True),
+    "comparison": ("i8", "?", lambda a: a > 5, False),
+    "floats": ("f4", "f4", lambda a: a * HALF + math.sqrt(a), False),
+    "helper of floats": ("f4", "f4", lambda a: scaled(a) * HALF, False),
+    "kind": ("i8", "i8", cupar.OpKind.NEGATE, False),
+}
+
+
+def scaled(a):
+    return a * HALF
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_arithmetic_of_integers_is_a_part(name, specified):
+    """Builds of before, whose signed integers were promised to stay in range, are not found again."""
+    *given, is_part = INTEGERS[name]
+    for cc in (90, "cpu"):
+        parts = _key.build_parts(specified(cupar.unary_transform, *given, cc=cc))
+        # On the CPU, numba compiles kinds, too.
+        assert ("integers out of range" in parts["versions"]) == (is_part or (name, cc) == ("kind", "cpu"))
 
 
 @pytest.mark.parametrize("change", CHANGES)

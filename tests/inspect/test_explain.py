@@ -190,6 +190,14 @@ def test_another_version_of_a_compiler_is_said(without_compilers, monkeypatch):
     assert cupar.cache.explain(now).nearest == before.build.key
 
 
+def test_arithmetic_of_integers_that_wraps_around_is_said(without_compilers, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(_key, "_WRAPPING", {})
+        reduce(closed_over(2))
+    cupar.cache.clear(disk=False)
+    assert said(reduce(closed_over(2))) == ["integers out of range: wrap around, was not there"]
+
+
 def test_an_explanation_is_a_few_lines(without_compilers):
     alone = reduce(cc=80)
     assert str(cupar.cache.explain(alone)) == (
