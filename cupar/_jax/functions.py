@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,19 @@ from .partition import Factors
 from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
 
-_INT32 = np.dtype(np.int32)
+_MOST: Final = 2**31 - 1  # items along an axis whose places and counts are int32
+
+
+def _integers(length: int) -> np.dtype[Any]:
+    """Return the dtype of places and counts of so many items; raise ValueError if JAX has it switched off."""
+    if length <= _MOST:
+        return np.dtype(np.int32)
+    if not jax.config.jax_enable_x64:
+        raise ValueError(
+            "x: expected at most 2**31 - 1 items along the axis, as places and counts are int32 without "
+            f"jax_enable_x64, got {length}"
+        )
+    return INT64
 
 
 def _count(name: str, value: Any, most: int) -> int:
@@ -52,9 +64,11 @@ def _sort_body(
     return [_sort(work, x, axis, descending, stable, None, None)]
 
 
-def _with_places(work: CallRecorder, x: Operand, axis: int, descending: bool) -> Sequence[Operand]:
+def _with_places(
+    work: CallRecorder, x: Operand, axis: int, descending: bool, integers: np.dtype[Any]
+) -> Sequence[Operand]:
     layout = layout_of(x.shape, axis, axis)
-    places = work.kept(cast(indices(within_row, layout.length), _INT32), layout.size)
+    places = work.kept(cast(indices(within_row, layout.length), integers), layout.size)
     found = sorted_rows(work, columns(x.items, layout), layout, descending, None, places)
     made = [work.empty(x.shape, each.dtype) for each in found]
     for items, each in zip(found, made, strict=True):
@@ -62,10 +76,11 @@ def _with_places(work: CallRecorder, x: Operand, axis: int, descending: bool) ->
     return made
 
 
-def _sorted_with(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending: bool) -> Any:
+def _sorted_with(given: Sequence[Any], tangents: Sequence[Any], axis: int, descending: bool, *_: Any) -> Any:
     """Return sorted items and their places, and tangents of the former."""
     (x,), (slope,) = given, tangents
-    found = call(_SORT_WITH, (x,), (axis, descending), ((x.shape, x.dtype), (x.shape, _INT32)))
+    integers = _integers(x.shape[axis])
+    found = call(_SORT_WITH, (x,), (axis, descending, integers), ((x.shape, x.dtype), (x.shape, integers)))
     return found, [_taken(slope, found[1], axis), None]
 
 
@@ -111,14 +126,16 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
 # --- The first k items ----------------------------------------------------------------------------------
 
 
-def _top_k_body(work: CallRecorder, x: Operand, k: int, axis: int, largest: bool) -> Sequence[Operand]:
-    return _top_k(work, x, k, axis, largest, _INT32)
+def _top_k_body(
+    work: CallRecorder, x: Operand, k: int, axis: int, largest: bool, integers: np.dtype[Any]
+) -> Sequence[Operand]:
+    return _top_k(work, x, k, axis, largest, integers)
 
 
 def _first(x: Any, *static: Any) -> list[Any]:
-    k, axis, _ = static
+    k, axis, _, integers = static
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    return call(_TOP_K, (x,), static, ((shape, x.dtype), (shape, _INT32)))
+    return call(_TOP_K, (x,), static, ((shape, x.dtype), (shape, integers)))
 
 
 def _first_slopes(given: Sequence[Any], tangents: Sequence[Any], *static: Any) -> Any:
@@ -145,6 +162,12 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
     -------
     values : array
     indices : array of int32
+        Of int64, if the axis has more than 2^31 - 1 items.
+
+    Raises
+    ------
+    ValueError
+        If it has, and JAX is not told to have numbers of 64 bits (``jax_enable_x64``).
 
     Examples
     --------
@@ -155,7 +178,8 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
     """
     items = numbers("x", x, "biuf")
     at = Dim(axis_of(axis, items.ndim))
-    return tuple(_first(items, _count("k", k, items.shape[at]), at, bool(largest)))
+    length = items.shape[at]
+    return tuple(_first(items, _count("k", k, length), at, bool(largest), _integers(length)))
 
 
 # --- Segments -------------------------------------------------------------------------------------------
@@ -255,11 +279,16 @@ def _bin_of_row(s: Any) -> Any:
 
 
 def _bins(
-    work: CallRecorder, x: Operand, edges: tuple[float, ...], dtype: str, batch: int
+    work: CallRecorder,
+    x: Operand,
+    edges: tuple[float, ...],
+    dtype: str,
+    batch: int,
+    integers: np.dtype[Any],
 ) -> Sequence[Operand]:
     known, shape = np.array(edges, dtype), x.shape[:batch]
     number, kind = len(known) - 1, np.result_type(x.dtype, known.dtype)
-    hist = work.empty((*shape, number), _INT32)
+    hist = work.empty((*shape, number), integers)
     levels = work.kept(cast(work.operand(work.put(known)).items, kind), number + 1)
     values, behind = cast(x.items, kind), work.temporary(x.size, INT64)
     if x.size:
@@ -295,6 +324,12 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
     Returns
     -------
     array of int32
+        Of int64, if there are more than 2^31 - 1 items.
+
+    Raises
+    ------
+    ValueError
+        If there are, and JAX is not told to have numbers of 64 bits (``jax_enable_x64``).
 
     Examples
     --------
@@ -313,8 +348,10 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
     dtype = np.dtype(np.float32) if structs.is_bfloat16(np.dtype(items.dtype)) else np.dtype(items.dtype)
     template: Any = Operand(None, np.empty(1, dtype), (1,))
     edges = edges_of(template, bins, range)  # reads nothing back, as the range is known
-    static = tuple(edges.tolist()), edges.dtype.str, Dim(0)
+    integers = _integers(items.size)
+    static = tuple(edges.tolist()), edges.dtype.str, Dim(0), integers
     if dtype != items.dtype:
         items = items.astype(dtype)
-    found: jax.Array = call(_HISTOGRAM, (items.reshape(-1),), static, (((len(edges) - 1,), _INT32),))[0]
+    outputs = (((len(edges) - 1,), integers),)
+    found: jax.Array = call(_HISTOGRAM, (items.reshape(-1),), static, outputs)[0]
     return found

@@ -6,6 +6,7 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
+from cupar._jax import functions  # noqa: E402
 from cupar.jax import histogram, segment_sum, sort, top_k  # noqa: E402
 
 
@@ -36,6 +37,48 @@ def test_the_first_items(x):
     np.testing.assert_array_equal(*slopes)
     along = jax.vmap(lambda x: top_k(x, 2, axis=0)[0])(x)
     assert (along == -jnp.sort(-x, axis=1)[:, :2]).all()
+
+
+@pytest.fixture
+def x64():
+    enable = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # in JAX 0.7
+    with enable(True):
+        yield
+
+
+LONG = jax.ShapeDtypeStruct((2**31 + 5,), np.int8)
+
+
+of_long_axes = [lambda x: top_k(x, 3)[1], lambda x: histogram(x, 3, (0, 3))]
+
+
+@pytest.mark.parametrize("places", of_long_axes)
+def test_places_and_counts_of_more_items_than_int32_has_are_int64(places, x64):
+    assert jax.eval_shape(places, LONG).dtype == np.int64
+    assert jax.eval_shape(places, jax.ShapeDtypeStruct((2**31 - 1,), np.int8)).dtype == np.int32
+
+
+@pytest.mark.parametrize("places", of_long_axes)
+def test_places_and_counts_that_jax_has_no_dtype_for(places):
+    with pytest.raises(ValueError, match=r"^x: expected at most 2\*\*31 - 1 items.*got 2147483653"):
+        jax.eval_shape(places, LONG)
+    slope = jax.ShapeDtypeStruct(LONG.shape, np.float16)
+    with pytest.raises(ValueError, match=r"^x: expected at most 2\*\*31 - 1 items"):
+        jax.eval_shape(lambda x: jax.jvp(sort, (x,), (x,)), slope)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_places_and_counts_of_both_dtypes(x, dtype, x64, monkeypatch):
+    monkeypatch.setattr(functions, "_MOST", 0 if dtype == np.int64 else 99)
+    places = top_k(x, 2)[1]
+    assert places.dtype == dtype
+    assert (places == jax.lax.top_k(x, 2)[1]).all()
+    counts = histogram(x, 3, (-1, 1))
+    assert counts.dtype == dtype
+    assert counts.tolist() == np.histogram(x, 3, (-1, 1))[0].tolist()
+    (mine, slope), (theirs, expected) = (jax.jvp(f, (x,), (2 * x,)) for f in (sort, jnp.sort))
+    np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(slope, expected)
 
 
 def test_derivatives_of_derivatives_of_a_sort(x):

@@ -73,12 +73,12 @@ def more_problems():
     yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
     rows, few, ids, many = ((100, 300), F4), ((100, 5), F4), ((1000,), I4), ((N,), F4)
     yield "sort", f._SORT.body, (1, False, True), [rows], [rows]
-    yield "top-k", f._TOP_K.body, (5, 1, True), [rows], [few, (few[0], I4)]
+    yield "top-k", f._TOP_K.body, (5, 1, True, I4), [rows], [few, (few[0], I4)]
     yield "segments", f._SUMS.body, (50, 0), [((1000,), F4), ids], [((50,), F4)]
     yield "more segments", f._SUMS.body, (4096, 0), [many, ((N,), I4)], [((4096,), F4)]
     yield "segments of rows", f._SUMS.body, (50, 0), [((1000, 8), F4), ids], [((50, 8), F4)]
-    yield "edges", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4", 0), [((1000,), F4)], [((2,), I4)]
-    yield "edges of rows", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4", 1), [rows], [((100, 2), I4)]
+    yield "edges", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4", 0, I4), [((1000,), F4)], [((2,), I4)]
+    yield "edges of rows", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4", 1, I4), [rows], [((100, 2), I4)]
 
 
 def compare(driver, frames, name, body, static, inputs, outputs):
