@@ -96,7 +96,7 @@ class CpuCode:
             with compilers():
                 from numba.core.registry import cpu_target
 
-                assert cpu_target.target_context
+                _ = cpu_target.target_context
         if names := ", ".join(missing()):  # LLVM would end the process
             raise BuildError(f"{self.spec.algorithm}: the CPU's code calls {names}, which is not there")
         llvm.initialize_native_target()

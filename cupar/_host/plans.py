@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import typeof
-from numba.core import cgutils, types
+from numba.core import cgutils, errors, types
 from numba.core.imputils import lower_builtin, lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
 from numba.extending import intrinsic, models, overload, register_jitable, register_model
@@ -167,7 +167,8 @@ class _Model(models.StructModel):  # type: ignore[misc]
 def _emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Launch a shape, unless a launch before it has failed."""
     kind, _, numbers = signature.args
-    assert len(numbers) <= _MOST_NUMBERS
+    if len(numbers) > _MOST_NUMBERS:  # the stack has no more words for them
+        raise errors.LoweringError(f"a plan emits {len(numbers)} numbers of a shape; at most {_MOST_NUMBERS}")
     emit = cgutils.create_struct_proxy(kind)(context, builder, values[0])
     with builder.if_then(builder.icmp_unsigned("!=", emit.call, I64(0))):
         for k, (value, each) in enumerate(

@@ -174,8 +174,7 @@ class Rendering:
 
     def __init__(self, memory: np.ndarray[Any, Any], on_cpu: bool) -> None:
         self.on_cpu, self.library = on_cpu, Fakes(on_cpu, memory)
-        self.builds: dict[str, list[Any]] = {}  # by its text, of a build
-        self.functions: list[tuple[str, str]] = []
+        self.functions: list[tuple[Any, ...]] = []
         self.data = bytearray()
         self.records = 0
 
@@ -188,8 +187,10 @@ class Rendering:
         results = [library.number(each.own) for each in found]
         expected = [(tuple(shape), dtype) for shape, dtype in outputs]
         made = [(each.shape, each.dtype) for each in found]
-        assert made == expected, (made, expected)
-        assert len({*results} - {*range(len(inputs))}) == len(results)
+        _ensure(made == expected, f"results are {made}, expected {expected}")
+        _ensure(
+            len({*results} - {*range(len(inputs))}) == len(results), "a result is an argument, or another one"
+        )
         constants = [*library.constants]
         buffers = [*range(len(inputs)), *constants, *results]
         self.buffer_of = {which: k for k, which in enumerate(buffers)}
@@ -208,14 +209,15 @@ class Rendering:
 
     def merged(self, other: Rendering) -> Program:
         """Return the program, of two recordings with other addresses."""
-        assert len(self.data) == len(other.data) and self.builds == other.builds
+        is_same = len(self.data) == len(other.data) and self.functions == other.functions
+        _ensure(is_same, "it launched something else the second time")
         one, two, found = self.data, other.data, list[int]()
         for at in self._candidates(bytes(one), bytes(two), other.library.begin):
             place = int.from_bytes(one[at : at + 8], "little") - self.library.begin
             buffer, offset = self._buffer(place)
             found += [at, buffer]
             one[at : at + 8] = two[at : at + 8] = (offset % 2**64).to_bytes(8, "little")
-        assert one == two, "a parameter depends on an address"
+        _ensure(one == two, "a parameter depends on an address, or changes from time to time")
         builds = self._text()
         head = [identity(builds), int(not self.on_cpu), self.records]
         program = np.concatenate([np.array(head, np.int64), np.frombuffer(bytes(one), np.int64)])
@@ -359,9 +361,15 @@ class Rendering:
         size = -(-len(data) // 8)
         self._add(0, 0, padding + size, *[0] * padding)
         at = 8 * HEAD + len(self.data)
-        assert at % 16 == 0
+        _ensure(at % 16 == 0, f"bytes begin at {at}")
         self.data += data + bytes(8 * size - len(data))
         return self.library.begin + _WORDS + at
+
+
+def _ensure(holds: bool, why: str) -> None:
+    """Raise RuntimeError if a recording is no program: it would compute something else."""
+    if not holds:
+        raise RuntimeError(f"cupar.jax: a call cannot be recorded: {why}")
 
 
 def _summed(item: str, known: dict[str, Any]) -> Any:

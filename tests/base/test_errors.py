@@ -1,5 +1,7 @@
 """How long errors are, and which frames they show."""
 
+import ast
+import re
 import traceback
 from pathlib import Path
 
@@ -23,6 +25,18 @@ def test_no_error_has_more_than_20_lines(which, tmp_path, session_cache):
     assert not [each for each in found if not 0 < int(each[0]) <= 20], done.stdout + done.stderr
     if which != "driver":
         assert sum(kind == "NoDeviceError" for _, kind, _ in found) >= 9
+
+
+def test_asserts_tell_types_and_guard_nothing():
+    """``python -O`` leaves them out: what computes wrong results otherwise raises an error of its own."""
+    found = []
+    for path in Path(cupar.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+                found += [(path.name, ast.unparse(each)) for each in tests]
+    only_types = re.compile(r"[\w.]+ is not None|(not )?isinstance\([\w.]+, [\w., ()]+\)")
+    assert [each for each in found if not only_types.fullmatch(each[1])] == []
 
 
 class Broken:
