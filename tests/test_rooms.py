@@ -193,3 +193,11 @@ def test_what_decides_code_is_in_keys():
     assert unknown == {"_cpu"}, "is it to be in a list of `_compile/toolchain.py`?"
     assert {name for name in DECIDE_NOTHING if name not in FILES} <= set(map(room, FILES))
     assert not deciding & set(DECIDE_NOTHING)
+
+
+def test_what_the_handler_of_jax_is_compiled_of_is_in_its_key():
+    pytest.importorskip("jax")
+    from cupar._jax import runtime
+
+    assert imports("_jax.handler") <= {*runtime.OWN, *toolchain.ON_CPU}
+    assert {"_device.kernels"} <= imports("_jax.handler") & imports("_host.launches")  # layouts of launches

@@ -54,7 +54,7 @@ _PROBLEMS = (
     "merges nth_element search segmented segmented_scan sets sort topk"
 )
 # Modules that fix the order of words that compiled code and Python share.
-_ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
+_ORDER = ("host", "_device.kernels", "_ir.types", "_jit.overload", "_launch.words")
 
 
 @functools.cache

@@ -188,9 +188,8 @@ class Rendering:
         expected = [(tuple(shape), dtype) for shape, dtype in outputs]
         made = [(each.shape, each.dtype) for each in found]
         _ensure(made == expected, f"results are {made}, expected {expected}")
-        _ensure(
-            len({*results} - {*range(len(inputs))}) == len(results), "a result is an argument, or another one"
-        )
+        is_new = len({*results} - {*range(len(inputs))}) == len(results)
+        _ensure(is_new, "a result is an argument, or another one")
         constants = [*library.constants]
         buffers = [*range(len(inputs)), *constants, *results]
         self.buffer_of = {which: k for k, which in enumerate(buffers)}

@@ -38,6 +38,7 @@ def test_what_is_kept_depends_on_all_code_that_compiles():
     called = {function.__module__.removeprefix("cupar.") for function in (*family.helpers, *family.twins)}
     of_kernels = {each.removeprefix("_kernels.") for each in called if each.startswith("_kernels.")}
     assert {path.stem for path in files} | of_kernels == {*portable._KERNELS.split()}
+    assert "_device.kernels" in portable._ORDER  # `_host.launches` has the layout of `LaunchConfig`
     users = {
         path for path in Path(cupar.__file__).parent.glob("*.py") if "_problem_maker" in path.read_text()
     }

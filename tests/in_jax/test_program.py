@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("numba")
 
-from cupar._jax import functions, program  # noqa: E402
+from cupar._jax import functions, program
 
 F4 = np.dtype("f4")
 ARRAY = ((6,), F4)
