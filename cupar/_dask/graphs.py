@@ -43,7 +43,9 @@ def flat(name: str, x: da.Array) -> da.Array:
         raise ValueError(
             f"{name}: expected one dimension, or known chunks, got {x.ndim} dimensions with unknown chunks"
         )
-    return x.reshape(-1)
+    # Dask's reshape is wrong for blocks without items, and needs one block of an array without items.
+    chunks = tuple(tuple(n for n in each if n) for each in x.chunks) if x.size else x.shape
+    return x.rechunk(chunks).reshape(-1)
 
 
 def along_axis(x: da.Array, axis: Any) -> tuple[da.Array, int]:
@@ -86,13 +88,27 @@ class Tasks:
             ]
         return keys
 
-    def array(self, part: str, results: Mapping[Any, Any], chunks: Any, dtype: np.dtype[Any]) -> da.Array:
-        """Return a dask array, whose blocks are the results of tasks, given by their indices."""
+    def array(
+        self,
+        part: str,
+        results: Mapping[Any, Any],
+        chunks: Any,
+        dtype: np.dtype[Any],
+        direct: bool = False,
+    ) -> da.Array:
+        """Return a dask array, whose blocks are the results of tasks, given by their indices.
+
+        `direct`: besides results of other tasks, these take blocks of the inputs.
+        """
         name = f"{self.name}-{part}"
-        below = HighLevelGraph.from_collections(self.name, self._tasks, dependencies=self._inputs)
-        layers = {**below.layers, name: {(name, *index): task for index, task in results.items()}}
-        graph = HighLevelGraph(layers, {**below.dependencies, name: {self.name}})
+        below = HighLevelGraph.merge(*(each.dask for each in self._inputs))
+        layers, needed = dict(below.layers), dict(below.dependencies)
+        inputs, others = {each.name for each in self._inputs}, set[str]()
+        if self._tasks:
+            layers[self.name], needed[self.name], others = self._tasks, inputs, {self.name}
+        layers[name] = {(name, *index): task for index, task in results.items()}
+        needed[name] = others | inputs if direct or not others else others
         # An array of NumPy's or CuPy's, which makes ones of structs as views alone.
         nbytes = 0 if chunks else dtype.itemsize
         meta = type(self._inputs[0]._meta)((nbytes,), np.uint8).view(dtype).reshape((0,) * len(chunks))
-        return da.Array(graph, name, chunks, meta=meta)
+        return da.Array(HighLevelGraph(layers, needed), name, chunks, meta=meta)

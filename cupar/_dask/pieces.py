@@ -87,11 +87,11 @@ def splitters(
 def cuts(
     work: Work, block: Any, i: int, split: Any, less: ShippedOperator | None, descending: bool
 ) -> list[int]:
-    """Return where each part of a sorted block begins, and its end; it is block i."""
+    """Return where each part of block i, which is sorted, begins, and its end; of no items, nothing."""
     keys, blocks, places = split
     x, values = operand(work, block), operand(work, keys)
     if not x.size:
-        return [0] * (len(places) + 2)
+        return []
     op = operators.less_of(x.dtype) if less is None else less.op()
     op = operators.swapped(op) if descending else op
     found = []
@@ -107,7 +107,7 @@ def cuts(
 
 def piece(block: Any, begins: list[int], j: int) -> Any:
     """Return one of the parts of a sorted block."""
-    return block[begins[j] : begins[j + 1]]
+    return block[begins[j] : begins[j + 1]] if begins else block
 
 
 def share(part: Any, i: int, number: int) -> Any:

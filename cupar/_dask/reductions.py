@@ -22,12 +22,15 @@ from .shipped import ShippedOperator, shipped
 
 def _combining(
     x: da.Array, op: Op, init: Any, dtype: Any
-) -> tuple[ShippedOperator, np.dtype[Any], np.dtype[Any], Any]:
-    """Return an operator, the dtype in which it combines, the result's dtype, and the initial value."""
+) -> tuple[ShippedOperator, np.dtype[Any], np.dtype[Any], Any, Any]:
+    """Return an operator, the dtype of its values, that of the result, the initial value, the identity.
+
+    The last two are None if `init` is, or if the operator has no known identity.
+    """
     result, value = dtypes_of(x, dtype)
-    known = operators.identity_of(op, value) if init is None else init
-    first = None if known is None else initial("init", known, value)
-    return shipped("op", op, (value, value), value, on_cpu(x)), value, result, first
+    first = None if init is None else initial("init", init, value)
+    identity = operators.identity_of(op, value)
+    return shipped("op", op, (value, value), value, on_cpu(x)), value, result, first, identity
 
 
 def reduce(
@@ -101,9 +104,10 @@ def reduced(
     if not commutative and axis is None:
         x = flat("x", x)
     axes = axes_of(axis, x.ndim)
-    moved, value, result, first = _combining(x, op, init, dtype)
-    first = None if needs_items else first
-    tasks = Tasks(called, [x], moved, first, axes, keepdims, before, value, result, bool(commutative))
+    moved, value, result, first, identity = _combining(x, op, init, dtype)
+    # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
+    empty = None if needs_items or identity is None else initial("init", identity + 0, value)
+    tasks = Tasks(called, [x], moved, first, empty, axes, keepdims, before, value, result, bool(commutative))
     kept = [i for i in range(x.ndim) if i not in axes]
     ones = () if not keepdims else tuple(range(before)) if not kept else axes
     results = {}
@@ -119,7 +123,7 @@ def reduced(
         full = [0] * (len(kept) + len(ones))
         for i, each in zip([i for i in range(len(full)) if i not in ones], outer, strict=True):
             full[i] = each
-        results[tuple(full)] = (steps.finished, last, value, result, ones)
+        results[tuple(full)] = (steps.finished, last, value, result, empty, ones)
     lengths = [x.chunks[i] for i in kept]
     for i in ones:
         lengths.insert(i, (1,))
@@ -182,11 +186,11 @@ def scan(
     if method not in ("parallel", "sequential"):
         raise ValueError(f"method: expected 'parallel' or 'sequential', got {method!r}")
     x, along = along_axis(x, axis)
-    moved, value, result, first = _combining(x, op, init, dtype)
+    moved, value, result, first, identity = _combining(x, op, init, dtype)
+    if first is None and identity is not None:  # an exclusive sum begins with 0, not with -0.0
+        first = initial("init", identity + 0 if exclusive else identity, value)
     if exclusive and first is None:
         raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
-    if exclusive and init is None:
-        first = abs(first)  # a sum begins with 0, not with -0.0
     tasks = Tasks("scan", [x], moved, first, along, bool(exclusive), value, result, method)
     number = x.numblocks[along]
     results = {}
@@ -208,7 +212,7 @@ def scan(
                 before.append(tasks.add("before", index, steps.folded, given, moved, value, None))
         for index, block, prefix in zip(indices, blocks, before, strict=True):
             results[index] = steps.scanned, block, prefix, moved, value, result, along, bool(exclusive)
-    return tasks.array("result", results, x.chunks, result)
+    return tasks.array("result", results, x.chunks, result, direct=True)
 
 
 def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram:

@@ -31,32 +31,36 @@ class ShippedOperator:
 
     __slots__ = ("_on_cpu", "_op", "token")
 
-    def __init__(self, op: Op, on_cpu: bool) -> None:
+    def __init__(self, op: Op, on_cpu: bool, token: str | None = None) -> None:
         self._op, self._on_cpu = op, on_cpu
-        self.token = _token(op, on_cpu)
+        self.token = _token(op, on_cpu) if token is None else token
 
     def __dask_tokenize__(self) -> str:
         return self.token
 
     def __reduce__(self) -> Any:
-        return _arrived, (self._op, self._on_cpu, self.token)
+        return ShippedOperator, (self._op, self._on_cpu, self.token)
 
     def op(self) -> Any:
-        """Return the operator, if its fingerprint is that of the graph.
+        """Return the operator, if its fingerprint is that of the graph: one object for all tasks of a worker.
 
         Raises
         ------
         RuntimeError
             If something that it reads has changed, or if it is not the same on this worker.
         """
-        if not isinstance(self._op, OpKind) and _token(self._op, self._on_cpu) != self.token:
-            name = getattr(self._op, "__qualname__", self._op)
-            raise RuntimeError(
-                f"op: expected {name} as it was when the graph was made, got one that does "
-                "something else: what it reads has changed, or this worker imports another version of it; "
-                "make the graph again"
-            )
-        return self._op
+        if isinstance(self._op, OpKind):
+            return self._op
+        for op in (_known.get(self.token), self._op):
+            if op is not None and _token(op, self._on_cpu) == self.token:
+                _known[self.token] = op
+                return op
+        name = getattr(self._op, "__qualname__", self._op)
+        raise RuntimeError(
+            f"op: expected {name} as it was when the graph was made, got one that does "
+            "something else: what it reads has changed, or this worker imports another version of it; "
+            "make the graph again"
+        )
 
 
 def _token(op: Any, on_cpu: bool) -> str:
@@ -67,17 +71,8 @@ def _token(op: Any, on_cpu: bool) -> str:
     return found.digest.hex() + (f"-{tokenize(*held)}" if held else "")
 
 
-# By their tokens, those that came with tasks: all tasks of a worker have one object, which factories know.
-_here: Bounded[ShippedOperator] = Bounded(partial(LRUCache, 256))
-
-
-def _arrived(op: Any, on_cpu: bool, token: str) -> ShippedOperator:
-    found = _here.get(token)
-    if found is None:
-        found = ShippedOperator.__new__(ShippedOperator)
-        found._op, found._on_cpu, found.token = op, on_cpu, token
-        _here[token] = found
-    return found
+# Operators by their tokens: each task brings an object of its own, and factories know the first.
+_known: Bounded[Any] = Bounded(partial(LRUCache, 256))
 
 
 def shipped(

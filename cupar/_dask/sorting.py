@@ -237,7 +237,8 @@ def reduce_by_key(
     if keys.chunks != x.chunks and not np.isnan([*keys.chunks[0], *x.chunks[0]]).any():
         if keys.size != x.size:
             raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
-        x = x.rechunk(keys.chunks)
+        # Dask's rechunk leaves an array without items as it is.
+        keys, x = (keys, x.rechunk(keys.chunks)) if keys.size else (keys.blocks[:1], x.blocks[:1])
     if keys.npartitions != x.npartitions:
         raise ValueError(
             f"x: expected as many blocks as `keys` has, {keys.npartitions}, as chunks are unknown, got "

@@ -25,7 +25,13 @@ from .._functions.rows import layout_along, over_axes, result_shape, scanned_row
 from .._functions.scans import of_rows
 from .._functions.values import casting
 from ..columns import column_reduce
-from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..iterators import (
+    ConstantIterator,
+    CountingIterator,
+    PermutationIterator,
+    TransformIterator,
+    ZipIterator,
+)
 from ..runs import reduce_by_key
 from ..segmented import segmented_reduce
 from .shipped import ShippedOperator
@@ -181,19 +187,25 @@ def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dt
 
 
 @on_blocks
-def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -> Any:
-    """Return the values of records; `axes`: where the result has axes of length 1 in addition."""
+def finished(work: Work, records: Any, value: Dtype, result: Dtype, empty: Any, axes: Any) -> Any:
+    """Return the values of records; `axes`: where the result has axes of length 1 in addition.
+
+    `empty` is the value of no items; None: there is none.
+    """
     records = opened(records, record_of(value))
     x = operand(work, records)
+    values: Any = TransformIterator(x.items, value_in, value)
     if x.size and not _has_value(work, records):
-        raise ValueError(
-            "x: a reduction of no items has no result, as the operator has no known identity; give init"
-        )
+        if empty is None:
+            raise ValueError(
+                "x: a reduction of no items has no result, as the operator has no known identity; give init"
+            )
+        values = ConstantIterator(empty[0])
     shape = list(records.shape)
     for axis in axes:
         shape.insert(axis, 1)
     block, out = fresh(work, shape, result)
-    work.copy(TransformIterator(x.items, value_in, value), casting(out, value), x.size)
+    work.copy(values, casting(out, value), x.size)
     return block
 
 

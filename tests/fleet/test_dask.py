@@ -25,6 +25,8 @@ from cupar.distributed import Group, GroupError
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 steps = pytest.importorskip("cupar._dask.steps")
+from dask.array.utils import assert_eq  # noqa: E402
+from dask.highlevelgraph import HighLevelGraph  # noqa: E402
 
 CHUNKS = [(10,) * 4, (0, 1, 25, 0, 9, 5, 0), (0, 40), (2,) * 20]
 
@@ -153,6 +155,24 @@ def test_dtypes_and_no_items():
         cdask.reduce(empty, filled).compute()
 
 
+def sums_of_nothing(shape, chunks, **named):
+    return cdask.sum(da.from_array(np.zeros(shape), chunks=chunks), **named).compute()
+
+
+def test_a_sum_of_nothing_is_zero_and_one_of_negative_zeros_is_not():
+    for found in (
+        sums_of_nothing(0, 1),
+        sums_of_nothing((2, 0), (1, 1), axis=1),
+        cdask.reduce(da.zeros(0, chunks=1)).compute(),
+    ):
+        assert not np.signbit(found).any() and not np.any(found)
+    negative = chunked(np.array([-0.0, -0.0]), (1, 0, 1))
+    assert np.signbit(cdask.sum(negative).compute())
+    assert np.signbit(cdask.cumulative_sum(negative).compute()).all()
+    greatest = cdask.scan(chunked(np.array([3.0, 5.0]), (1, 1)), np.maximum, exclusive=True)
+    assert greatest.compute().tolist() == [-np.inf, 3.0]
+
+
 def test_names_of_reductions(rng):
     items = rng.integers(-3, 4, (12, 9)).astype("i1")
     x = da.from_array(items, chunks=((5, 0, 7), (2, 7)))
@@ -168,6 +188,12 @@ def test_names_of_reductions(rng):
     with pytest.raises(TypeError, match="x: max takes real numbers, got complex128"):
         cdask.max(x.astype(complex))
     assert cdask.min(x).name != cdask.reduce(x, np.minimum).name
+
+
+def test_places_in_arrays_without_dimensions():
+    for keepdims in (False, True):
+        found = cdask.argmin(da.from_array(np.array(3.0)), keepdims=keepdims)
+        assert found.shape == found.compute().shape == ()
 
 
 # --- Counts, and the first k --------------------------------------------------------------------------------
@@ -310,6 +336,32 @@ def test_keys_of_structs_and_other_chunks():
         cdask.reduce_by_key(unknown(known), unknown(other)).values.compute()
 
 
+def test_blocks_without_items():
+    x = da.arange(10, chunks=3)
+    none = x[x > 100]  # four blocks of unknown sizes
+    holes = da.zeros((3, 0), chunks=(2, 1)).astype(int)
+    for items in (none, holes):
+        for found in (cdask.sort(items, axis=None), cdask.unique(items), *cdask.unique_counts(items)):
+            assert found.compute().shape == (0,)
+        for find in (cdask.median, lambda x: cdask.quantile(x, [0.5])):
+            with pytest.raises(ValueError, match="x: expected at least one item for quantiles, got none"):
+                find(items).compute()
+    keys, sums = cdask.reduce_by_key(chunked(np.zeros(0, int), (0, 0, 0)), chunked(np.zeros(0, int), (0, 0)))
+    assert keys.compute().shape == sums.compute().shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((1, 1), ((1, 0), (0, 1))), ((2, 3), ((1, 0, 1), (0, 2, 1))), ((3, 0), ((1, 2), (0, 0))), ((0, 2), 1)],
+)
+def test_axes_of_which_some_blocks_have_no_items(shape, chunks):
+    """All items in C's order, which Dask's own `reshape` gets wrong."""
+    items = np.arange(np.prod(shape)).reshape(shape)
+    x = da.from_array(items, chunks=chunks)
+    assert_eq(cdask.scan(x), items.cumsum())
+    assert_eq(cdask.sort(x, axis=None, descending=True), items.reshape(-1)[::-1])
+
+
 @settings(max_examples=10, deadline=None)
 @drawn(data=st.data(), chunks=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_whatever_the_chunks(data, chunks):
@@ -328,6 +380,32 @@ def test_whatever_the_chunks(data, chunks):
     assert total == items.sum() and np.array_equal(sums_to, items.cumsum())
     assert np.array_equal(ordered, np.sort(items)) and np.array_equal(different, np.unique(items))
     assert np.array_equal(top, np.argsort(-items, kind="stable")[:k])
+
+
+CALLS = {
+    **{name: getattr(cdask, name) for name in ("all", "any", "count_nonzero", "max", "min", "prod", "sum")},
+    **{name: getattr(cdask, name) for name in ("argmax", "argmin", "median", "unique", "unique_counts")},
+    **{name: partial(getattr(cdask, name), axis=-1) for name in ("cumulative_prod", "cumulative_sum")},
+    "histogram": lambda x: cdask.histogram(x, bins=3, range=(0, 9)).hist,
+    "quantile": lambda x: cdask.quantile(x, [0.2, 0.5]),
+    "reduce": lambda x: cdask.reduce(x, axis=-1),
+    "reduce_by_key": lambda x: cdask.reduce_by_key(x.reshape(-1), x.reshape(-1)),
+    "scan": lambda x: cdask.scan(x, method="sequential"),
+    "sort": lambda x: (cdask.sort(x), cdask.sort(x, axis=None, npartitions=2)),
+    "top_k": lambda x: cdask.top_k(x, 2),
+}
+
+
+@pytest.mark.parametrize("name", cdask.__all__)
+def test_graphs_are_what_dask_expects_of_them(rng, name):
+    """Layers name the layers that they take keys of; chunks, dtypes and types of arrays are true."""
+    items = rng.integers(0, 9, (4, 5))
+    for x in (da.from_array(items, chunks=(3, 2)), da.from_array(items[0], chunks=2)):
+        found = CALLS[name](x)
+        found = found if isinstance(found, tuple) else (found,)
+        for each in found:
+            assert_eq(each, np.asarray(each.compute()), check_type=False)
+        HighLevelGraph.merge(*(each.dask for each in found)).validate()
 
 
 # --- Graphs -------------------------------------------------------------------------------------------------
@@ -426,6 +504,22 @@ def test_an_operator_that_changes_is_never_stale(monkeypatch):
     assert cdask.reduce(x, weighed).name != first.name
 
 
+def test_an_operator_that_was_an_error_is_none_afterwards(monkeypatch):
+    """What a worker gets is pickled: first an operator that has changed, and then as it was."""
+    from cupar._dask.shipped import ShippedOperator, shipped
+
+    def of(scale):
+        return lambda a, b: a + b * scale
+
+    real = np.dtype(float)
+    token = shipped("op", of(3.25), (real, real), real, True).token
+    stale, good = ShippedOperator(of(2.25), True, token), ShippedOperator(of(3.25), True, token)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="as it was when the graph was made"):
+            stale.op()
+    assert good.op() is stale.op() and good.op()(1, 1) == 4.25
+
+
 def test_operators_arrive_as_one_object():
     cloudpickle = pytest.importorskip("cloudpickle")
     from cupar._dask.shipped import shipped
@@ -434,7 +528,7 @@ def test_operators_arrive_as_one_object():
     for op in (lambda a, b: a + b + SCALE, plus_one, max, np.add, cupar.OpKind.PLUS):
         sent = shipped("op", op, (real, real), real, True)
         one, other = (pickle.loads(cloudpickle.dumps(sent)) for _ in range(2))
-        assert one is other and one.token == sent.token
+        assert one.op() is other.op() and one.token == sent.token
         assert callable(one.op()) or one.op() is op
 
 
