@@ -88,7 +88,7 @@ def conflicts() -> list[str]:
 
 
 def compilers() -> dict[str, tuple[str | None, str]]:
-    """Return the place of each compiler and header, None if it is missing; and the reason if it cannot be used.
+    """Return where each compiler and header is, None if it is missing; and why it cannot be used, if so.
 
     Compilers that are there compile one line.
     """
