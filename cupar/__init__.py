@@ -211,6 +211,13 @@ def _numba_type(given: Any) -> Any:
     return iterators.type_of(given) if isinstance(given, Iterator) else algorithms.type_of(given)
 
 
+def _result_on_cpu(op: Any) -> Any:
+    """Return the dtype of an operator's result, which numba infers for the CPU."""
+    from ._cpu import operators
+
+    return operators.result_dtype(op)
+
+
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC_MODULES:
         return importlib.import_module(f".{name}", __name__)

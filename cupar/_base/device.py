@@ -7,6 +7,7 @@ otherwise, or a factory was given ``cc="cpu"``; and a call of what was built for
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -36,6 +37,11 @@ def is_cpu() -> bool:
     """Whether arrays are in host memory, and algorithms for the CPU."""
     found = _current.get()
     return _default if found is None else bool(found)
+
+
+def has_gpus() -> bool:
+    """Whether cupar builds for GPUs on this platform."""
+    return sys.platform == "linux"
 
 
 def refuses_host() -> bool:

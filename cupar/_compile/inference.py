@@ -12,11 +12,13 @@ from cachetools import LRUCache
 
 from .. import structs
 from .._base.bounded import Bounded
+from .._base.device import has_gpus, is_cpu
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._jobs.threads import collecting, off_main_thread
 from .._store.entry import Entry
 from .._store.memory import SingleFlightCache
 from . import entries
@@ -41,12 +43,11 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         return np.dtype(bool) if kinds.gives_bool(op.kind) else op.output
     if op.source is None:
         raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
-    parts = result_parts(op)
+    on_cpu = _on_cpu(op)
+    parts = result_parts(op, on_cpu)
 
     def make() -> Entry:
-        from . import python_to_ltoir
-
-        described = structs.descr(python_to_ltoir.result_dtype(op, _CC))
+        described = structs.descr(_inferred_on_cpu(op) if on_cpu else _inferred(op))
         return Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def use(entry: Entry) -> np.dtype[Any]:
@@ -56,7 +57,30 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         except MemoryError as error:  # as Python's parser says of nesting that is too deep
             raise ValueError("it is nested too deeply") from error
 
-    return _results.get_or_make(op.without_user(), lambda: entries.fetch(parts, make, use)[1])
+    key = op.without_user(), on_cpu
+    return _results.get_or_make(key, lambda: entries.fetch(parts, make, use)[1])
+
+
+def _on_cpu(op: Operator) -> bool:
+    """Whether numba infers types for the CPU; floats of 16 bits are among those of numba.cuda alone."""
+    return not has_gpus() or (is_cpu() and not any(map(structs.has_half, op.inputs)))
+
+
+def _inferred(op: Operator) -> np.dtype[Any]:
+    from . import python_to_ltoir
+
+    return python_to_ltoir.result_dtype(op, _CC)
+
+
+def _inferred_on_cpu(op: Operator) -> np.dtype[Any]:
+    def infer() -> np.dtype[Any]:
+        from .. import _result_on_cpu  # of the package itself, since the CPU's types are in a room above
+
+        with collecting():
+            found: np.dtype[Any] = _result_on_cpu(op)
+        return found
+
+    return off_main_thread(infer)
 
 
 def forget() -> None:

@@ -187,14 +187,16 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     return parts
 
 
-def result_parts(op: Operator) -> dict[str, Any]:
-    """Return the parts of the key of an operator's result type."""
+def result_parts(op: Operator, on_cpu: bool = False) -> dict[str, Any]:
+    """Return the parts of the key of an operator's result type, inferred for the CPU or for GPUs."""
+    versions = toolchain.cpu_versions() if on_cpu else toolchain.operator_versions()
+    of_machine = ("the CPU", "features of the CPU", "platform")
     return {
         "format": FORMAT,
         "entry": "result",
         "types": {"types of the inputs": _types_part(op.inputs)},
         "functions": _function_parts({"the function": op}),
-        "versions": toolchain.operator_versions(),
+        "versions": {name: of for name, of in versions.items() if name not in of_machine},
     }
 
 

@@ -167,7 +167,7 @@ class Thaw:
 # Compiling
 
 T = TypeVar("T")
-_MOST_TRIES: Final = 10
+MOST_TRIES: Final = 10
 RESTLESS: Final = "numba's registrations or settings change all the time, so its code cannot be told"
 _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
 
@@ -222,7 +222,7 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
             return tried()
 
     def tried() -> T:
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             with _compiling(cc) as holds:
                 before = extensions.foreign()
                 result = work()

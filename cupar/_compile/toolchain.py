@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.device import has_gpus
 from .._base.digests import canonical, sha256
 from .._base.errors import BuildError
 from .._base.versions import ABSENT, beside, machine, own_version, package_version
@@ -106,7 +107,7 @@ def library_path(name: str) -> Path:
     The places and their order are cuda.pathfinder's: loaded libraries, NVIDIA's wheels, then all others. For
     those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
     """
-    if sys.platform != "linux":
+    if not has_gpus():
         raise ImportError('cupar builds for GPUs on Linux; elsewhere it runs on the CPU: cupar.device("cpu")')
     soname, folder, *_ = _LIBRARIES[name]
     soname = soname.format(cuda_major())

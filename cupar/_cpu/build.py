@@ -13,7 +13,6 @@ from numba.core.errors import NumbaError
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._compile import numba_errors
-from .._compile.python_to_ltoir import RESTLESS
 from .._ir.specialisation import Specialisation
 from .._jobs.threads import collecting
 from . import compiling
@@ -22,8 +21,6 @@ from .schedules import has_code
 from .target import target
 from .templates import Filling, Template
 from .values import BYTES
-
-_MOST_TRIES = 10
 
 
 def build(spec: Specialisation) -> bytes:
@@ -58,17 +55,16 @@ def llvm(spec: Specialisation) -> dict[str, str]:
 
 def _compiled(spec: Specialisation) -> Any:
     """Return the library that numba makes of a specialisation."""
+
+    def work() -> Any:
+        # By name, as algorithms are: a program that finds its builds must not import it.
+        return _library(*pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
+
     try:
-        for _ in range(_MOST_TRIES):
-            with compiling.compiling(spec.algorithm) as holds:
-                # By name, as algorithms are: a program that finds its builds must not import it.
-                made = _library(*pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
-                if holds():
-                    return made
+        return compiling.settled(spec.algorithm, work)
     except NumbaError as error:  # operators were compiled by themselves, and explained
         subject = f"{spec.algorithm}: numba cannot compile it for the CPU"
         raise BuildError(numba_errors.message(subject, error, "numba")) from cause(error)
-    raise BuildError(RESTLESS)
 
 
 def _library(template: Template, filling: Filling) -> Any:

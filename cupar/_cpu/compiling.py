@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
 
+from .._base.errors import BuildError
 from .._compile import numba_settings
+from .._compile.python_to_ltoir import MOST_TRIES, RESTLESS
 from .._fingerprint import extensions
 from .._kernels.elf import Elf
 from .target import target
 from .values import forget_functions
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -41,6 +45,16 @@ def compiling(subject: str) -> Iterator[Callable[[], bool]]:
         finally:
             if registered.may_be_used or not unchanged():
                 forget_functions()
+
+
+def settled(subject: str, work: Callable[[], T]) -> T:
+    """Compile for the CPU; again, if others registered something with numba meanwhile or changed settings."""
+    for _ in range(MOST_TRIES):
+        with compiling(subject) as unchanged:
+            made = work()
+            if unchanged():
+                return made
+    raise BuildError(RESTLESS)
 
 
 # --- What object code calls ------------------------------------------------------------------------------

@@ -18,26 +18,22 @@ from numba.extending import intrinsic
 _Emit = Callable[[Any, Any, list[Any]], Any]  # of the target context, the builder and values of one type
 
 
-def _float_of(kinds: tuple[Any, ...]) -> Any:
-    """Return the type that numba.cuda computes in: numbers of up to 16 bits are float32."""
-    small = (types.Boolean, types.Integer)
-    return (
-        types.float32
-        if all(
-            kind == types.float32 or (isinstance(kind, small) and getattr(kind, "bitwidth", 1) <= 16)
-            for kind in kinds
-        )
-        else types.float64
-    )
+# Types of arguments for which numba.cuda computes in float32: of `math.fmod` and `math.remainder`, and of
+# functions that round.
+_SMALL = (types.float32, types.boolean, types.int8, types.uint8, types.int16)
+_SINGLE = (types.float32,)
 
 
-def _function(emit: _Emit, arity: int, results: int = 1) -> Any:
-    """Return a function of floats for numba, for which LLVM's code is written."""
+def _function(emit: _Emit, arity: int, single: tuple[Any, ...], results: int = 1) -> Any:
+    """Return a function of floats for numba, for which LLVM's code is written.
+
+    It computes in float32 if all arguments have one of the types `single`, else in float64.
+    """
 
     def typed(*kinds: Any) -> Any:
         if not all(isinstance(kind, (types.Boolean, types.Integer, types.Float)) for kind in kinds):
             return None
-        own = _float_of(tuple(map(types.unliteral, kinds)))
+        own = types.float32 if all(types.unliteral(kind) in single for kind in kinds) else types.float64
         result = own if results == 1 else types.UniTuple(own, results)
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -77,10 +73,10 @@ def _modf(context: Any, builder: Any, values: list[Any]) -> list[Any]:
 
 
 FUNCTIONS: dict[Any, Any] = {
-    math.fmod: _function(lambda context, builder, values: builder.frem(*values), 2),
-    math.remainder: _function(functools.partial(_called, "remainder"), 2),
-    math.modf: _function(_modf, 1, results=2),
-    math.floor: _function(functools.partial(_intrinsic, "floor"), 1),
-    math.ceil: _function(functools.partial(_intrinsic, "ceil"), 1),
-    math.trunc: _function(functools.partial(_intrinsic, "trunc"), 1),
+    math.fmod: _function(lambda context, builder, values: builder.frem(*values), 2, _SMALL),
+    math.remainder: _function(functools.partial(_called, "remainder"), 2, _SMALL),
+    math.modf: _function(_modf, 1, _SINGLE, results=2),
+    math.floor: _function(functools.partial(_intrinsic, "floor"), 1, _SINGLE),
+    math.ceil: _function(functools.partial(_intrinsic, "ceil"), 1, _SINGLE),
+    math.trunc: _function(functools.partial(_intrinsic, "trunc"), 1, _SINGLE),
 }

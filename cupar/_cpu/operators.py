@@ -152,12 +152,34 @@ def _written(op: Operator, place: Place | None, result: Value, inputs: Sequence[
     return Written(result.kind, (BYTES, *[None] * len(inputs)), emit)
 
 
+def result_dtype(op: Operator) -> np.dtype[Any]:
+    """Return the dtype of an operator's result for its types, before conversion to its output.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile it for its inputs, or arrays cannot hold the result.
+    """
+    arguments = (*map(_array_type, op.captures), *(value_of(each).kind for each in op.inputs))
+    with explained(op, CPU):
+        _, found = compiling.settled(op.name, lambda: _typed(op, arguments))
+        if isinstance(found, str):
+            op.check_result(found)
+    assert not isinstance(found, str)
+    return found
+
+
 def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
     """Return what numba makes of a user's function for some types, with a check of its result."""
-    compiled = kept((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
-    found = returned(compiled.signature.return_type, NUMBA)
+    compiled, found = _typed(op, arguments)
     op.check_result(found)
     return compiled
+
+
+def _typed(op: Operator, arguments: tuple[Any, ...]) -> tuple[Any, np.dtype[Any] | str]:
+    """Return what numba makes of a user's function for some types, and what it returns: see `returned`."""
+    compiled = kept((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
+    return compiled, returned(compiled.signature.return_type, NUMBA)
 
 
 def _made(op: Operator, arguments: tuple[Any, ...]) -> Any:

@@ -1,5 +1,6 @@
 """The CPU: selection of the device, stored builds, and refusals."""
 
+import math
 import os
 import subprocess
 import sys
@@ -443,3 +444,25 @@ def test_other_questions_are_told_apart():
             assert counts[: number[0] - 1].sum() == 10
     with pytest.raises(TypeError, match="expected a device array"):
         cupar.exclusive_scan(X, out, add, np.zeros(1, "f4"))
+
+
+RESULTS = {
+    "half": lambda a: a / 2,
+    "whole": lambda a: a // 2,
+    "scaled": lambda a: a * np.int16(3),
+    "either": lambda a: a if a > 0 else 1.5,
+    "pair": lambda a: (a, a > 0),
+    "floor": lambda a: math.floor(a),
+    "fmod": lambda a: math.fmod(a, a),
+    "modf": lambda a: math.modf(a),
+    "cast": lambda a: np.float32(a),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_types_of_results_are_those_of_a_gpu(name):
+    for dtype in ("u1", "u2", "i4", "u8", "f2", "f4"):
+        counting = cupar.CountingIterator(np.dtype(dtype).type(1))
+        on_gpu = cupar.TransformIterator(counting, RESULTS[name]).dtype
+        with cupar.device("cpu"):
+            assert cupar.TransformIterator(counting, RESULTS[name]).dtype == on_gpu, dtype

@@ -24,6 +24,17 @@ down = np.empty(10)
 with cupar.device("cpu"):
     cupar.merge_sort(items, None, down, None, lambda a, b: a > b).run(items, None, down, None, 10)
 assert down[0] == 9
+from cupar import arrays
+third = arrays.transform(lambda a: a / 3, np.arange(4))
+assert third.dtype == np.float64 and third[3] == 1, third
+assert arrays.transform_reduce(items, lambda a: a * a) == 285
+assert (arrays.tabulate(3, lambda i: i * 0.5, like=items) == [0, 0.5, 1]).all()
+squares = cupar.TransformIterator(cupar.CountingIterator(np.int16(0)), lambda a: np.float32(a * a))
+assert squares.dtype == np.float32, squares.dtype
+total = cupar.reduce_into(squares, np.float32, lambda a, b: a + b, h_init, cc="cpu")
+total.run(squares, out32 := np.zeros(1, np.float32), 10, h_init)
+assert out32[0] == 285, out32
+assert "numba.cuda" not in sys.modules
 cupar.cache.export("builds")
 with cupar.record("asked.jsonl"):
     cupar.unary_transform(items, down, lambda a: -a, cc="cpu")
