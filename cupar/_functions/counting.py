@@ -416,8 +416,13 @@ def _density(s: Any) -> Any:
     return number / (high - low) / total
 
 
-def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> np.ndarray[Any, Any]:
-    """Return the edges of bins, as in NumPy. `work` finds the range of items if none is given."""
+def edges_of(
+    x: Operand, bins: Any, interval: Any, work: Work | None = None, of_items: bool = True
+) -> np.ndarray[Any, Any]:
+    """Return the edges of bins, as in NumPy. `work` finds the range of items if none is given.
+
+    Edges in a range that is given have the dtype of items only if they are `of_items`, else the range's.
+    """
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
@@ -441,8 +446,26 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
         raise ValueError(f"range: expected two finite numbers that rise, got {low} and {high}")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    dtype = _FLOAT if structs.has_bfloat16(x.dtype) else np.result_type(low, high, x.dtype)
-    return np.linspace(low, high, int(bins) + 1, dtype=dtype if dtype.kind == "f" else _FLOAT)
+    given = (low, high) if interval is not None and not of_items else (low, high, x.dtype)
+    dtype = _FLOAT if structs.has_bfloat16(x.dtype) else np.result_type(*given)
+    return _equal_bins(low, high, int(bins), dtype if dtype.kind == "f" else _FLOAT)
+
+
+def _equal_bins(low: Any, high: Any, bins: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the edges of bins of equal width in a float dtype, or in float64 if that has no such range."""
+    with np.errstate(all="ignore"):
+        edges = np.linspace(low, high, bins + 1, dtype=dtype)
+        if not _rise(edges):  # NumPy computes in the dtype of the range, where the width may overflow
+            wide = 2 * np.linspace(float(low) / 2, float(high) / 2, bins + 1)
+            edges = wide.astype(dtype)
+            edges = edges if np.isfinite(edges[[0, -1]]).all() else wide
+    if not _rise(edges):
+        raise ValueError(f"bins: {edges.dtype} has no {bins + 1} edges from {low} to {high}; give fewer")
+    return edges
+
+
+def _rise(edges: np.ndarray[Any, Any]) -> bool:
+    return bool(np.isfinite(edges[[0, -1]]).all() and np.all(edges[:-1] < edges[1:]))
 
 
 def _common(items: np.dtype[Any], edges: np.dtype[Any]) -> np.dtype[Any]:
@@ -463,6 +486,7 @@ def bins_of(work: Work, x: Operand, known: np.ndarray[Any, Any]) -> tuple[Operan
     return edges, TransformIterator(ZipIterator(values, behind, last, constant(number)), bin_of, INT64)
 
 
+@np.errstate(over="ignore")
 def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     """Return levels with which half-open bins count as bins with these edges do, the last one with both.
 
@@ -479,8 +503,7 @@ def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[A
     wide = edges.astype(common).astype(_FLOAT)
     levels = wide
     if structs.kind_of(dtype) == "f" and dtype.itemsize <= 4:
-        with np.errstate(over="ignore"):
-            levels = wide.astype(np.float32)
+        levels = wide.astype(np.float32)
         levels = np.where(levels < wide, np.nextafter(levels, np.float32(np.inf)), levels)
     if levels[-1] == wide[-1]:  # items may be the last edge itself
         above = levels.dtype.type(np.inf)

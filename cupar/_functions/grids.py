@@ -61,7 +61,7 @@ def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, int
         check_numbers(f"x[{i}]" if x.parts else "x", each, "biuf")
     check_weights(weights, parts[0], "biuf")
     every = zip(_of_each("bins", bins, len(parts)), _of_each("range", interval, len(parts)), strict=True)
-    known = [edges_of(each, *own, work) for each, own in zip(parts, every, strict=True)]
+    known = [edges_of(each, *own, work, of_items=False) for each, own in zip(parts, every, strict=True)]
     shape = tuple(len(each) - 1 for each in known)
     total = int(np.prod(shape, dtype=object))
     if total > _MOST:

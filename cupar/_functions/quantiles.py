@@ -24,16 +24,26 @@ def _between(s: Any) -> Any:
     low, high, last, part = s
     if last != last:  # noqa: PLR0124
         return last
-    if low == high:
+    if low == high or part == 0:
         return low
-    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+    span = high - low
+    if span - span != 0:  # it overflows, or one of the two is infinite
+        return low * (1 - part) + high * part
+    return high - span * (1 - part) if part >= 0.5 else low + span * part
 
 
 def _mean(s: Any) -> Any:
     low, high, last, part = s
     if last != last:  # noqa: PLR0124
         return last
-    return low if part == 0 or low == high else (low + high) / 2
+    return low if part == 0 else _mean_of_floats(low, high)
+
+
+def _mean_of_floats(low: Any, high: Any) -> Any:
+    if low == high:
+        return low
+    total = low + high
+    return low / 2 + high / 2 if total - total != 0 else total / 2
 
 
 def _step(s: Any) -> Any:
@@ -194,12 +204,7 @@ def _between_floats(s: Any) -> Any:
 
 
 def _mean_of_two(a: Any, b: Any) -> Any:
-    low, high = np.float64(a), np.float64(b)
-    return low if low == high else (low + high) / 2
-
-
-def _mean_of_floats(low: Any, high: Any) -> Any:
-    return low if low == high else (low + high) / 2
+    return _mean_of_floats(np.float64(a), np.float64(b))
 
 
 _KNOWN = quick.table()

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
 from ..iterators import (
     ConstantIterator,
     CountingIterator,

@@ -9,7 +9,7 @@ import numpy as np
 from .. import structs
 from ..iterators import TransformIterator, TransformOutputIterator
 from ..operators import OpKind
-from . import libraries, operators
+from . import libraries
 from .axes import INT64
 
 
