@@ -315,6 +315,8 @@ def _number(name: str, value: Any, other: np.dtype[Any]) -> Operand:
     """
     try:
         number = np.asarray(value, np.result_type(other, value))
+        if isinstance(value, int) and number.item() != value:
+            raise OverflowError
     except OverflowError:
         number = np.asarray(value)
     if number.dtype.kind == "O":

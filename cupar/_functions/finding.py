@@ -22,8 +22,7 @@ from .axes import INT64, axes_of
 from .calls import Operand, Work
 from .described import described
 from .predicates import check_shapes, flags_of, unflagged
-from .rows import promoted, reduced, result_shape
-from .values import cast
+from .rows import compared, promoted, reduced, result_shape
 
 
 def _exists(place: Any) -> bool:
@@ -132,8 +131,8 @@ def _differ(s: Any) -> Any:
 
 
 def _pairs(a: Operand, b: Operand) -> Any:
-    dtype = promoted(a=a, b=b)
-    return ZipIterator(cast(a.items, dtype), cast(b.items, dtype))
+    numbers = compared(a=a, b=b)
+    return ZipIterator(numbers.read(a.items), numbers.read(b.items))
 
 
 @described("a", "b")
@@ -189,14 +188,14 @@ def lexicographical_compare(
     >>> bool(arrays.lexicographical_compare(np.array([3, 1, 4]), np.array([3, 2])))
     True
     """
-    dtype = promoted(a=a, b=b)
-    less = operators.less_of(dtype) if less is None else less
+    numbers = compared(less, a=a, b=b)
+    less = operators.less_of(numbers.dtype) if less is None else less
     size, out = min(a.size, b.size), work.empty((), np.dtype(bool))
     shorter = ConstantIterator(np.bool_(a.size < b.size))
     if not size:
         work.copy(shorter, out.items, 1)
         return out
-    first, second = cast(a.items, dtype), cast(b.items, dtype)
+    first, second = numbers.read(a.items), numbers.read(b.items)
     found = _index(work, ZipIterator(first, second), _ordered_differently(less), size)
     place = TransformIterator(found.items, _not_before, INT64)
     both = PermutationIterator(first, place), PermutationIterator(second, place)

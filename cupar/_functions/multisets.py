@@ -27,14 +27,14 @@ from .axes import INT64, constant
 from .calls import Operand, Work
 from .described import described
 from .items import Counted, size_of
-from .rows import promoted
-from .values import cast
+from .rows import compared
+from .values import cast, casting
 
 _BOOL, _INT32 = np.dtype(bool), np.dtype(np.int32)
 
 
-def _operands(a: Operand, b: Operand, less: Op | None) -> tuple[list[Any], Any]:
-    """Return the items of both in one dtype, and the comparison."""
+def _operands(a: Operand, b: Operand, less: Op | None) -> tuple[list[Any], Any, np.dtype[Any]]:
+    """Return the items of both in one dtype, the comparison, and the dtype of results."""
     for name, each in (("a", a), ("b", b)):
         if each.ndim != 1:
             raise ValueError(f"{name}: expected one dimension, got {each.ndim}")
@@ -45,11 +45,10 @@ def _operands(a: Operand, b: Operand, less: Op | None) -> tuple[list[Any], Any]:
             raise TypeError(
                 f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}"
             )
-        dtype = a.dtype
-    else:
-        dtype = promoted(a=a, b=b)
-    items = [cast(each.items, dtype) for each in (a, b)]
-    return items, operators.less_of(dtype) if less is None else less
+        return [a.items, b.items], less, a.dtype
+    numbers = compared(less, a=a, b=b)
+    less = operators.less_of(numbers.dtype) if less is None else less
+    return [numbers.read(each.items) for each in (a, b)], less, numbers.result
 
 
 def _place(s: Any) -> Any:
@@ -89,12 +88,12 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
 
 def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, capacity: int) -> Any:
     """Return a set that a factory's algorithm finds, which has no more items than there is room for."""
-    (first, second), less = _operands(a, b, less)
+    (first, second), less, dtype = _operands(a, b, less)
     wanted = size_of(size)
-    out = work.empty((capacity if wanted is None else max(capacity, wanted),), first.dtype)
-    count = work.empty((), INT64)
-    algorithm = make(first, None, second, None, out.items, None, count.items, less)
-    work.run(algorithm, first, None, a.size, second, None, b.size, out.items, None, count.items)
+    out = work.empty((capacity if wanted is None else max(capacity, wanted),), dtype)
+    written, count = casting(out.items, first.dtype), work.empty((), INT64)
+    algorithm = make(first, None, second, None, written, None, count.items, less)
+    work.run(algorithm, first, None, a.size, second, None, b.size, written, None, count.items)
     found = work.cut([out], count, wanted)
     return found[0] if wanted is None else Counted(*found)
 
@@ -166,7 +165,7 @@ def includes(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: A
     >>> bool(arrays.includes(np.array([1, 2, 2, 3]), np.array([2, 2])))
     True
     """
-    items, less = _operands(a, b, less)
+    items, less, _ = _operands(a, b, less)
     first, second = (work.kept(*each) for each in zip(items, (a.size, b.size), strict=True))
     flags = _beyond(work, second, b.size, first, a.size, less)
     out = work.empty((), _BOOL)

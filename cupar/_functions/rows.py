@@ -24,7 +24,7 @@ from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
 from .axes import INT64, AxisLayout, axes_of, axis_of, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of
-from .values import accumulated, cast, casting, check_same_kind, dtype_of, initial
+from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, initial
 
 
 def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
@@ -95,6 +95,12 @@ def promoted(**given: Operand) -> np.dtype[Any]:
     except TypeError:
         said = ", ".join(f"{name} of {structs.text(each.dtype)}" for name, each in given.items())
         raise TypeError(f"{next(iter(given))}: no dtype has the items of {said}") from None
+
+
+def compared(less: Any = None, /, **given: Operand) -> Compared:
+    """Return how numbers of several operands, which errors name, are compared; `less` takes promoted ones."""
+    result = promoted(**given)
+    return Compared.of(result, *([] if less is not None else [each.dtype for each in given.values()]))
 
 
 def dtypes_of(x: Operand, dtype: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:

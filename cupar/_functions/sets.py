@@ -16,8 +16,8 @@ from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work
 from .described import described
 from .items import Counted, chosen, joined, selected, size_of
-from .rows import check_numbers, positions, promoted, scanned_rows, sorted_rows
-from .values import cast
+from .rows import check_numbers, compared, positions, scanned_rows, sorted_rows
+from .values import Compared, cast
 
 _BOOL = np.dtype(bool)
 
@@ -220,10 +220,10 @@ def _members(work: Work, items: Any, size: int, others: Any, number: int, invert
     return TransformIterator(each, _not_found if invert else _found, _BOOL)
 
 
-def _in_common(**given: Operand) -> list[Operand]:
-    """Return operands in one dtype."""
-    dtype = promoted(**given)
-    return [Operand(None, cast(each.items, dtype), each.shape) for each in given.values()]
+def _sorted_as(work: Work, x: Operand, numbers: Compared) -> Any:
+    """Return all items sorted, as they are compared with others: no conversion changes their order."""
+    items, _ = _sorted(work, x)
+    return work.kept(numbers.read(items), x.size)
 
 
 @described("x1", "x2", numbers=True)
@@ -235,11 +235,11 @@ def isin(work: Work, x1: Any, x2: Any, /, *, invert: bool = False, stream: Any =
     >>> arrays.isin(np.array([1, 2, 3]), np.array([3, 1, 7]))
     array([ True, False,  True])
     """
-    first, second = _in_common(x1=x1, x2=x2)
+    numbers = compared(x1=x1, x2=x2)
     if not x2.size:
         return work.made(constant(np.bool_(invert)), x1.shape)
-    others, _ = _sorted(work, second)
-    return work.made(_members(work, first.items, x1.size, others, x2.size, invert), x1.shape)
+    others = _sorted_as(work, x2, numbers)
+    return work.made(_members(work, numbers.read(x1.items), x1.size, others, x2.size, invert), x1.shape)
 
 
 def _both(s: Any) -> Any:
@@ -253,11 +253,12 @@ def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: A
     >>> arrays.union1d(np.array([3, 1]), np.array([2, 3]))
     array([1, 2, 3])
     """
-    first, second = _in_common(a=a, b=b)
-    flat = [Operand(None, each.items, (each.size,)) for each in (first, second)]
-    whole = joined(work, flat, 0, first.dtype)
+    numbers = compared(a=a, b=b)
+    flat = [Operand(None, numbers.read(each.items), (each.size,)) for each in (a, b)]
+    whole = joined(work, flat, 0, numbers.dtype)
     items, _ = _sorted(work, whole)
-    return _kept(work, items, heads(items, equal_nan=True), whole.size, size)
+    flags = heads(items, equal_nan=True)
+    return _kept(work, cast(items, numbers.result), flags, whole.size, size)
 
 
 # The first of equal items of a sorted array is in a set of two arrays only if the set has that item at all:
@@ -287,13 +288,15 @@ def _first_nan(work: Work, items: Any, size: int) -> Any:
     return PermutationIterator(items, PermutationIterator(at, constant(0)))
 
 
-def _different(work: Work, a: Operand, b: Operand, size: Any, make: Any, has_nans: int) -> Any:
+def _different(
+    work: Work, a: Operand, b: Operand, numbers: Compared, size: Any, make: Any, has_nans: int
+) -> Any:
     """Return the different items of a set of two arrays, both with items, that `make` makes of sorted ones.
 
     A NaN equals no item. The first NaN of `has_nans` of the arrays is behind all other items of the result.
     """
-    (one, _), (other, _) = (_sorted(work, each) for each in (a, b))
-    dtype, is_symmetric = one.dtype, make is set_symmetric_difference
+    one, other = (_sorted_as(work, each, numbers) for each in (a, b))
+    dtype, is_symmetric = numbers.dtype, make is set_symmetric_difference
     capacity = min(a.size, b.size) if make is set_intersection else a.size + is_symmetric * b.size
     last = has_nans if structs.kind_of(dtype) in "fc" else 0
     items, count = work.temporary(capacity + last, dtype), work.temporary(1, INT64)
@@ -311,7 +314,7 @@ def _different(work: Work, a: Operand, b: Operand, size: Any, make: Any, has_nan
         work.copy(each, items[capacity:], last)
     known = CountingIterator(np.int64(0)), PermutationIterator(count, constant(0)), flags, items
     keep = TransformIterator(ZipIterator(*known, constant(capacity)), _is_kept, _BOOL)
-    return _kept(work, items, keep, capacity + last, size)
+    return _kept(work, cast(items, numbers.result), keep, capacity + last, size)
 
 
 @described("a", "b", size="length")
@@ -323,10 +326,10 @@ def intersect1d(
     >>> arrays.intersect1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([3])
     """
-    first, second = _in_common(a=a, b=b)
+    numbers = compared(a=a, b=b)
     if not a.size or not b.size:
-        return _kept(work, first.items, constant(np.bool_(False)), 0, size)
-    return _different(work, first, second, size, set_intersection, 0)
+        return _kept(work, cast(a.items, numbers.result), constant(np.bool_(False)), 0, size)
+    return _different(work, a, b, numbers, size, set_intersection, 0)
 
 
 @described("a", "b", size="length")
@@ -340,14 +343,14 @@ def setdiff1d(
     >>> arrays.setdiff1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([1])
     """
-    first, second = _in_common(a=a, b=b)
-    if a.dtype == first.dtype and b.size and a.size and not assume_unique:
-        return _different(work, first, second, size, set_difference, 1)
+    numbers = compared(a=a, b=b)
+    if a.dtype == numbers.dtype and b.size and a.size and not assume_unique:
+        return _different(work, a, b, numbers, size, set_difference, 1)
     items = a.items if assume_unique else _sorted(work, a)[0]  # of the array's dtype, as results are
     flags = constant(np.bool_(True)) if assume_unique else heads(items, equal_nan=True)
     if b.size:
-        others, _ = _sorted(work, second)
-        member = _members(work, cast(items, others.dtype), a.size, others, b.size, True)
+        others = _sorted_as(work, b, numbers)
+        member = _members(work, numbers.read(items), a.size, others, b.size, True)
         flags = TransformIterator(ZipIterator(flags, member), _both, _BOOL)
     return _kept(work, items, flags, a.size, size)
 
@@ -361,8 +364,9 @@ def setxor1d(
     >>> arrays.setxor1d(np.array([3, 1, 3]), np.array([2, 3]))
     array([1, 2])
     """
-    first, second = _in_common(a=a, b=b)
+    numbers = compared(a=a, b=b)
     if a.size and b.size:
-        return _different(work, first, second, size, set_symmetric_difference, 2)
-    items, _ = _sorted(work, first if a.size else second)
-    return _kept(work, items, heads(items, equal_nan=True), a.size + b.size, size)
+        return _different(work, a, b, numbers, size, set_symmetric_difference, 2)
+    items, _ = _sorted(work, a if a.size else b)
+    flags = heads(items, equal_nan=True)
+    return _kept(work, cast(items, numbers.result), flags, a.size + b.size, size)

@@ -19,7 +19,17 @@ from . import operators
 from .axes import INT64, AxisLayout, axis_of, columns, indices
 from .calls import Operand, Work, enter, output_of, same_memory
 from .described import described
-from .rows import check_kind, layout_along, ordered, places_of, positions, promoted, sorted_rows, within_row
+from .rows import (
+    check_kind,
+    compared,
+    layout_along,
+    ordered,
+    places_of,
+    positions,
+    promoted,
+    sorted_rows,
+    within_row,
+)
 from .values import cast, integer
 
 
@@ -204,6 +214,7 @@ def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any 
         raise TypeError(f"less: expected a comparison of {structs.text(a.dtype)}, got None")
     if a.dtype.names is not None and structs.layout(a.dtype) != structs.layout(b.dtype):
         raise TypeError(f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}")
+    # Items in the order in which they are compared exactly are in order when they are promoted, too.
     dtype = a.dtype if a.dtype.names is not None else promoted(a=a, b=b)
     first, second = (cast(x.items, dtype) for x in (a, b))
     out = work.empty((a.size + b.size,), dtype)
@@ -218,19 +229,17 @@ def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, 
         raise ValueError(f"x1: expected one dimension, got {x1.ndim}")
     if side not in ("left", "right"):
         raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
-    dtype = promoted(x1=x1, x2=x2)
+    numbers = compared(x1=x1, x2=x2)
     items = x1.items
     if sorter is not None:
         if sorter.shape != x1.shape:
             raise ValueError(f"sorter: expected shape {x1.shape}, that of `x1`, got {sorter.shape}")
         items = PermutationIterator(items, places_of(work, "sorter", sorter, x1.size))
-    data = work.kept(items, x1.size, dtype)
-    data = work.kept(data, x1.size)
+    data = work.kept(numbers.read(items), x1.size)
     out = work.empty(x2.shape, INT64)
     if out.size:
         search = lower_bound if side == "left" else upper_bound
-        values = cast(x2.items, dtype)
-        comp = operators.less_of(dtype)
+        values, comp = numbers.read(x2.items), operators.less_of(numbers.dtype)
         work.run(search(data, values, out.items, comp), data, x1.size, values, x2.size, out.items)
     return out
 

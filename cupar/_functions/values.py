@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import structs
 from ..iterators import TransformIterator, TransformOutputIterator
 from ..operators import OpKind
-from . import libraries
+from . import libraries, operators
 from .axes import INT64
 
 
@@ -47,6 +47,45 @@ def casting(out: Any, source: np.dtype[Any]) -> Any:
 
 def _conversion(source: np.dtype[Any], target: np.dtype[Any]) -> Any:
     return _real if source.kind == "c" != target.kind else OpKind.IDENTITY
+
+
+@operators.remembered
+def _exact_parts(dtype: np.dtype[Any]) -> Any:
+    """Return an operator that splits an integer into the nearest float64 and the rest."""
+    half, low = dtype.type(32), dtype.type(2**32 - 1)
+
+    def parts(value: Any) -> Any:
+        near = np.float64(value)
+        return complex(near, (np.float64(value >> half) * 4294967296.0 - near) + np.float64(value & low))
+
+    return parts
+
+
+class Compared(NamedTuple):
+    """The dtype in which numbers are compared exactly, and that of results, which NumPy promotes them to.
+
+    No float has all integers of 64 bits. Beside floats, and int64 beside uint64, they are compared as complex
+    numbers: an integer is the nearest float64 and the rest, a float has no rest. Results are real parts.
+    """
+
+    dtype: np.dtype[Any]
+    result: np.dtype[Any]
+
+    @classmethod
+    def of(cls, result: np.dtype[Any], *given: np.dtype[Any]) -> Compared:
+        """Return how items of some dtypes are compared, which are promoted to `result`."""
+        is_lossy = structs.kind_of(result) == "f" and any(map(_is_long, given))
+        return cls(np.dtype(np.complex128) if is_lossy else result, result)
+
+    def read(self, items: Any) -> Any:
+        """Return items as they are compared."""
+        if self.dtype != self.result and _is_long(items.dtype):
+            return TransformIterator(items, _exact_parts(items.dtype), self.dtype)
+        return cast(items, self.dtype)
+
+
+def _is_long(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" and dtype.itemsize == 8
 
 
 def is_nonzero(value: Any) -> bool:
