@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from . import structs
+from ._base.versions import check_version, package_version
 
 # Where each name is: a module, or a module and a name in it.
 _PLACES: Final = {
@@ -75,7 +76,15 @@ def _module(place: str) -> Any:
 
 
 def _import_numba_cuda() -> None:
-    """Import numba.cuda so that all of its modules can be imported."""
+    """Import numba.cuda so that all of its modules can be imported.
+
+    Raises
+    ------
+    VersionError
+        If numba-cuda, or cuda-bindings that it calls, is of a version for which cupar was not written.
+    """
+    for project in ("numba-cuda", "cuda-bindings"):
+        check_version(project, package_version(project))
     if "numba.cuda" not in sys.modules:
         # It is numba-cuda that defines numba.cuda, by a .pth file, which Python reads in site-packages alone:
         # not in a folder of `pip install --target`, or in an application that carries its packages.

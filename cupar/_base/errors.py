@@ -16,7 +16,10 @@ class BuildError(RuntimeError):
 
 
 class VersionError(ImportError, ValueError):
-    """cuda-cccl is missing, or of a version whose headers cupar does not know."""
+    """A package is missing, or of a version for which cupar was not written.
+
+    So it is for cuda-cccl, cuda-bindings and numba-cuda when cupar builds, and for JAX's XLA.
+    """
 
     __module__ = "cupar"
 

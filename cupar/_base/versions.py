@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from .digests import sha256
+from .errors import VersionError
 
 ABSENT: Final = "absent"  # in place of a version
 
@@ -34,6 +35,38 @@ _PACKAGES = {
     "numba": "numba",
     "llvmlite": "llvmlite",
 }
+
+# The versions that cupar was written for, as in its metadata: it uses what is private in these.
+_NEEDED: Final = {
+    "cuda-bindings": ">=12.9.3,!=13.0.0,!=13.0.1,<14",
+    "cuda-cccl": ">=1.2.1,<1.3",
+    "numba-cuda": ">=0.30.4,<0.31",
+}
+
+
+def check_version(project: str, version: str) -> None:
+    """Raise VersionError for a version of a distribution for which cupar was not written.
+
+    A checkout without metadata has no version, and is taken as it is.
+    """
+    if version.startswith("source-"):
+        return
+    needed, numbers = _NEEDED[project], _numbers(version)
+    if not all(_holds(numbers, clause) for clause in needed.split(",")):
+        raise VersionError(f"cupar needs {project}{needed}, found {version}: pip install '{project}{needed}'")
+
+
+def _holds(numbers: tuple[int, ...], clause: str) -> bool:
+    """Whether a version, as numbers, is at least, below or not that of a clause."""
+    bound = _numbers(clause.lstrip("<>!="))
+    if clause.startswith("!="):
+        return numbers != bound
+    return numbers >= bound if clause.startswith(">=") else () < numbers < bound
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers; empty if it is no version."""
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
 
 
 def _folders(package: str) -> list[str]:

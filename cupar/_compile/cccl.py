@@ -9,12 +9,9 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Final
 
 from .._base.errors import VersionError
-from .._base.versions import folder_hash, package_folder, package_version
-
-_SUPPORTED: Final = (1, 2, 1), (1, 3)  # cuda-cccl from the first on, and below the second
+from .._base.versions import check_version, folder_hash, package_folder, package_version
 
 
 def _check() -> None:
@@ -22,12 +19,7 @@ def _check() -> None:
 
     if not hasattr(cuda, "__path__"):
         raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
-    version = package_version("cuda-cccl")
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    low, below = _SUPPORTED
-    if not low <= numbers < below:
-        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, below))}"
-        raise VersionError(f"cupar needs cuda-cccl{wanted}, found {version}: pip install 'cuda-cccl{wanted}'")
+    check_version("cuda-cccl", package_version("cuda-cccl"))
 
 
 @functools.cache

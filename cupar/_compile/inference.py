@@ -18,7 +18,6 @@ from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .._jobs.threads import collecting, off_main_thread
 from .._store.entry import Entry
 from .._store.memory import SingleFlightCache
 from . import entries
@@ -73,6 +72,8 @@ def _inferred(op: Operator) -> np.dtype[Any]:
 
 
 def _inferred_on_cpu(op: Operator) -> np.dtype[Any]:
+    from .._jobs.threads import collecting, off_main_thread
+
     def infer() -> np.dtype[Any]:
         from .. import _result_on_cpu  # of the package itself, since the CPU's types are in a room above
 

@@ -25,7 +25,7 @@ from .._base import fork
 from .._base.device import has_gpus
 from .._base.digests import canonical, sha256
 from .._base.errors import BuildError
-from .._base.versions import ABSENT, beside, machine, own_version, package_version
+from .._base.versions import ABSENT, beside, check_version, machine, own_version, package_version
 from .._store.entry import Entry, key_of
 
 _busy: Counter[int] = Counter()  # depth of `compilers` blocks, by thread
@@ -147,7 +147,14 @@ def _search_key(soname: str) -> str:
 
 
 def load_library(name: str) -> None:
-    """Load a compiler library so that libraries loaded later find it under its SONAME."""
+    """Load a compiler library so that libraries loaded later find it under its SONAME.
+
+    Raises
+    ------
+    ImportError
+        If it is not there; a `VersionError` if cuda-bindings, by which it is called, is of another version.
+    """
+    check_version("cuda-bindings", package_version("cuda-bindings"))
     load_file(library_path(name))
 
 

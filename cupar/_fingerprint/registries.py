@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from .._base import fork
 from .._base.device import is_cpu
-from .._base.errors import BuildError
+from .._base.errors import BuildError, VersionError
 from .._base.versions import package_version
 from .names import package
 
@@ -37,6 +37,8 @@ def expected_numba() -> Iterator[None]:
     """Fail closed where numba does not look as expected."""
     try:
         yield
+    except VersionError:
+        raise
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError) as error:
         versions = " or ".join(f"{name} {package_version(name)}" for name in ("numba-cuda", "numba"))
         raise BuildError(

@@ -452,10 +452,10 @@ RESULTS = {
     "scaled": lambda a: a * np.int16(3),
     "either": lambda a: a if a > 0 else 1.5,
     "pair": lambda a: (a, a > 0),
-    "floor": lambda a: math.floor(a),
+    "floor": lambda a: -math.floor(a),
     "fmod": lambda a: math.fmod(a, a),
-    "modf": lambda a: math.modf(a),
-    "cast": lambda a: np.float32(a),
+    "modf": lambda a: math.modf(a)[0],
+    "cast": lambda a: -np.float32(a),
 }
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import cupar
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 DRAWN = {
@@ -42,3 +44,11 @@ def test_program(path, capsys, monkeypatch, tmp_path):
 
 def test_fields_are_drawn():
     assert {"heat", "histogram", "stencil"} <= set(DRAWN)
+
+
+def test_the_first_example_runs_where_the_cpu_is_asked_for(capsys):
+    with cupar.device("cpu"):
+        runpy.run_path(str(ROOT / "examples/quickstart.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "There is no GPU here" not in printed
+    assert "numbers: 4.731958" in printed
