@@ -37,11 +37,6 @@ _PLACES: Final = {
     "cuda_target": "numba.cuda.descriptor:cuda_target",
     "default_manager": "numba.cuda.datamodel:default_manager",
     "dispatcher": "numba.cuda.dispatcher",
-    "data_manager_of_cpu": "numba.core.datamodel:default_manager",  # of numba's own compiler, as all of these
-    "rewrite_registry_of_cpu": "numba.core.rewrites:rewrite_registry",
-    "target_of_cpu": "numba.core.registry:cpu_target",
-    "typeof_impl_of_cpu": "numba.core.typing.typeof:typeof_impl",
-    "types_of_cpu": "numba.core.types",
     "from_dtype": "numba.cuda.np.numpy_support:from_dtype",
     "global_compiler_lock": "numba.cuda.core.compiler_lock:global_compiler_lock",
     "ir": "llvmlite.ir",
@@ -63,9 +58,10 @@ _PLACES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place, _, attribute = _PLACES[name].partition(":")
-    module = _module(place)
-    return getattr(module, attribute) if attribute else module
+    from ._base.versions import looked_up
+
+    place = _PLACES[name]
+    return looked_up(place, "numba-cuda" if place.startswith("numba.cuda") else "numba", _module)
 
 
 def _module(place: str) -> Any:

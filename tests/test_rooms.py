@@ -1,6 +1,7 @@
 """Imports run one way: each file imports from its own floor's room or from floors below, and in no circle."""
 
 import ast
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import cupar
-from cupar import _numba
+from cupar import _numba, _numba_cpu, _pytorch
+from cupar._base.versions import NEEDED
 from cupar._compile import toolchain
 
 ROOT = Path(cupar.__file__).parent
@@ -47,7 +49,7 @@ FLOORS = [
     "_store",
     "graph",
     "_device",
-    "_numba",
+    "_numba _numba_cpu _pytorch",
     "operators structs",
     "_jobs",
     "_base",
@@ -127,10 +129,10 @@ def test_no_long_chain():
 
 
 def test_one_door_to_the_compiler():
-    """`_numba` alone imports numba-cuda; what compiles for the CPU may import numba."""
+    """`_numba` alone imports numba-cuda, and `_numba_cpu` numba."""
     found = []
     for name, path in FILES.items():
-        may = room(name) in ("_numba", "_host", "_cpu") or name == "_jax.handler"
+        may = name in ("_numba", "_numba_cpu")
         for node in () if may else ast.walk(ast.parse(path.read_text())):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -139,12 +141,48 @@ def test_one_door_to_the_compiler():
     assert found == []
 
 
-@pytest.mark.parametrize("name", _numba._PLACES)
-def test_what_the_door_leads_to(name):
-    pytest.importorskip("numba.cuda")
-    assert getattr(_numba, name)
+def test_one_door_to_what_is_private_in_pytorch():
+    public = ("_check",)  # which PyTorch documents
+    found = []
+    for name, path in FILES.items():
+        for node in () if name == "_pytorch" else ast.walk(ast.parse(path.read_text())):
+            text = ast.unparse(node) if isinstance(node, (ast.Attribute, ast.ImportFrom)) else ""
+            if re.match(r"(from )?torch\b.*[. ]_(?!_)", text) and not text.endswith(public):
+                found.append(f"{name}: {text}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("door", "package"), [(_numba, "numba.cuda"), (_numba_cpu, "numba"), (_pytorch, "torch")]
+)
+def test_what_the_doors_lead_to(door, package):
+    pytest.importorskip(package)
+    places = {**door._PLACES, **getattr(door, "_OTHERS", {})}
+    assert not [name for name in places if getattr(door, name, None) is None]
     with pytest.raises(AttributeError, match="gone"):
-        _numba.gone
+        door.gone
+
+
+@pytest.mark.parametrize(
+    ("door", "place", "project"),
+    [
+        (_numba, "numba.cuda.gone", "numba-cuda"),
+        (_numba, "numba.cuda.types:gone", "numba-cuda"),
+        (_numba_cpu, "numba.core.types:gone", "numba"),
+        (_pytorch, "torch._C:gone", "torch"),
+    ],
+)
+def test_a_version_without_a_name_is_told(door, place, project, monkeypatch):
+    pytest.importorskip(place.rpartition(".")[0])
+    monkeypatch.setitem(door._PLACES, "gone", place)
+    if door is _pytorch:
+        _pytorch._names.cache_clear()
+    wanted = re.escape(project + NEEDED[project])
+    with pytest.raises(cupar.VersionError, match=f"(?s)^cupar needs {wanted}, found .*gone.*'{wanted}'$"):
+        door.gone
+    monkeypatch.undo()
+    if door is _pytorch:
+        assert door.ir
 
 
 # What code is made with, and cannot change it.

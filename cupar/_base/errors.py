@@ -18,7 +18,8 @@ class BuildError(RuntimeError):
 class VersionError(ImportError, ValueError):
     """A package is missing, or of a version for which cupar was not written.
 
-    So it is for cuda-cccl, cuda-bindings and numba-cuda when cupar builds, and for JAX's XLA.
+    So it is for cuda-cccl, cuda-bindings, numba-cuda and numba when cupar builds, for PyTorch when
+    `cupar.torch` is imported, and for JAX's XLA.
     """
 
     __module__ = "cupar"

@@ -15,12 +15,13 @@ release. Instead, keys have a hash of the files that decide it, as they are on t
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .digests import sha256
 from .errors import VersionError
@@ -37,10 +38,12 @@ _PACKAGES = {
 }
 
 # The versions that cupar was written for, as in its metadata: it uses what is private in these.
-_NEEDED: Final = {
+NEEDED: Final = {
     "cuda-bindings": ">=12.9.3,!=13.0.0,!=13.0.1,<14",
     "cuda-cccl": ">=1.2.1,<1.3",
+    "numba": ">=0.60,<0.69",
     "numba-cuda": ">=0.30.4,<0.31",
+    "torch": ">=2.9,<2.15",
 }
 
 
@@ -51,7 +54,7 @@ def check_version(project: str, version: str) -> None:
     """
     if version.startswith("source-"):
         return
-    needed, numbers = _NEEDED[project], _numbers(version)
+    needed, numbers = NEEDED[project], _numbers(version)
     if not all(_holds(numbers, clause) for clause in needed.split(",")):
         raise VersionError(f"cupar needs {project}{needed}, found {version}: pip install '{project}{needed}'")
 
@@ -67,6 +70,42 @@ def _holds(numbers: tuple[int, ...], clause: str) -> bool:
 def _numbers(version: str) -> tuple[int, ...]:
     """Return a version's numbers; empty if it is no version."""
     return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+
+
+def looked_up(place: str, project: str, import_module: Callable[[str], Any] = importlib.import_module) -> Any:
+    """Import a module, or an object in one.
+
+    Parameters
+    ----------
+    place : str
+        As in ``"numba.core.types"``, or ``"torch._C:DispatchKey"``.
+    project : str
+        The distribution that has it.
+    import_module : callable, optional
+
+    Raises
+    ------
+    ImportError
+        If the package is not installed; a `VersionError` if it is, and there is no such name in it.
+    """
+    module, _, names = place.partition(":")
+    try:
+        found = import_module(module)
+        for name in names.split(".") if names else ():
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        from importlib import metadata
+
+        try:
+            version = metadata.version(project)
+        except metadata.PackageNotFoundError:
+            raise error from None
+        needed = NEEDED[project]
+        raise VersionError(
+            f"cupar needs {project}{needed}, found {version}, in which {place.replace(':', '.')} cannot be "
+            f"imported ({error}): pip install '{project}{needed}'"
+        ) from error
+    return found
 
 
 def _folders(package: str) -> list[str]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import pkgutil
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
-from numba.core.errors import NumbaError
-
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._compile import numba_errors
 from .._ir.specialisation import Specialisation
 from .._jobs.threads import collecting
+from .._numba_cpu import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX, NumbaError, ir, types
 from . import compiling
 from .code import SYMBOL, packed
 from .schedules import has_code

@@ -84,7 +84,7 @@ class CpuCode:
         except (ImportError, OSError):
             if package_version("llvmlite") == ABSENT:
                 raise
-        import llvmlite.binding as llvm
+        from .._numba_cpu import llvm
 
         needs, code = _opened(self.blob)
         process = ctypes.CDLL(None)
@@ -94,7 +94,7 @@ class CpuCode:
 
         if any(name.startswith(_NUMBAS) for name in missing()):  # which numba makes known when it begins
             with compilers():
-                from numba.core.registry import cpu_target
+                from .._numba_cpu import cpu_target
 
                 _ = cpu_target.target_context
         if names := ", ".join(missing()):  # LLVM would end the process

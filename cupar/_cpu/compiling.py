@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from numba.core import config
-from numba.core.compiler_lock import global_compiler_lock
-
 from .._base.errors import BuildError
 from .._compile import numba_settings
 from .._compile.python_to_ltoir import MOST_TRIES, RESTLESS
 from .._fingerprint import extensions
 from .._kernels.elf import Elf
+from .._numba_cpu import config, global_compiler_lock
 from .target import target
 from .values import forget_functions
 

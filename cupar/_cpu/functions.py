@@ -10,10 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
+from .._numba_cpu import get_or_insert_function, intrinsic, ir, types
 
 _Emit = Callable[[Any, Any, list[Any]], Any]  # of the target context, the builder and values of one type
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
 from .._base.generated import define
 from .._ir.nodes import Argument
 from .._ir.specialisation import Specialisation
+from .._numba_cpu import types
 from . import offsets
 from .iterators import functions_of
 from .operators import function_of

@@ -7,7 +7,6 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
-from numba.core import typeinfer, types
 
 from .. import _numba
 from .._base.device import CPU
@@ -18,6 +17,7 @@ from .._compile.python_to_ltoir import Thaw, explained, returned
 from .._fingerprint import extensions
 from .._fingerprint.fingerprint import Capture
 from .._ir.operator import Operator
+from .._numba_cpu import typeinfer, types
 from . import compiling
 from .code import fault_code
 from .functions import FUNCTIONS
@@ -206,6 +206,6 @@ def _with_arity(function: Any, arity: int) -> Any:
 
 
 def _array_type(capture: Capture) -> Any:
-    from numba.np.numpy_support import from_dtype
+    from .._numba_cpu import from_dtype
 
     return types.Array(from_dtype(capture.dtype), capture.ndim, "C", readonly=not capture.is_writable)

@@ -15,26 +15,32 @@ import functools
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir
-from llvmlite.binding import Linkage
-from numba.core import config, types, typing
-from numba.core.codegen import AOTCodeLibrary, JITCPUCodegen
-from numba.core.compiler import Compiler, Flags
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.cpu import CPUContext, CPUTargetOptions
-from numba.core.descriptors import TargetDescriptor
-from numba.core.imputils import Registry
-from numba.core.registry import CPUDispatcher, cpu_target
-from numba.core.target_extension import (
+
+from .._compile import arithmetic, numba_settings, toolchain
+from .._numba_cpu import (
     CPU,
+    AOTCodeLibrary,
+    Compiler,
+    ConfigStack,
+    CPUContext,
+    CPUDispatcher,
+    CPUTargetOptions,
+    Flags,
+    JITCPUCodegen,
+    Linkage,
+    Registry,
+    TargetDescriptor,
+    config,
+    cpu_target,
     dispatcher_registry,
+    global_compiler_lock,
+    ir,
     jit_registry,
     target_override,
     target_registry,
+    types,
+    typing,
 )
-from numba.core.targetconfig import ConfigStack
-
-from .._compile import arithmetic, numba_settings, toolchain
 
 NAME = "cupar_cpu"
 

@@ -14,13 +14,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm
-from llvmlite import ir
-from numba.core import types
-from numba.core.datamodel import models, register_default
-from numba.core.target_extension import target_override
-from numba.extending import intrinsic
-
+from .._numba_cpu import intrinsic, ir, llvm, models, register_default, target_override, types
 from .target import NAME, target
 from .values import BYTES, written_of
 

@@ -16,19 +16,23 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from cachetools import LRUCache
-from llvmlite import ir
-from numba.core import types
-from numba.core.errors import NumbaError
-from numba.core.typing.collections import NamedTupleAttribute
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array, populate_array
-from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
 from .._base.bounded import Bounded
 from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_types import array_of, struct_type
+from .._numba_cpu import (
+    NamedTupleAttribute,
+    NumbaError,
+    as_dtype,
+    from_dtype,
+    intrinsic,
+    ir,
+    make_array,
+    populate_array,
+    types,
+)
 from .target import own, target
 
 DType = np.dtype[Any]

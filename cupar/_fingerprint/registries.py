@@ -73,11 +73,12 @@ def compiler(on_cpu: bool) -> Compiler:
     """Return numba's compiler for the CPU, or numba.cuda's; it must be imported."""
     with expected_numba():
         if on_cpu:
-            from .. import _numba as numba
+            from .. import _numba_cpu as numba
 
-            managers = (numba.data_manager_of_cpu,)
-            rewrites, typeof = numba.rewrite_registry_of_cpu, numba.typeof_impl_of_cpu
-            return Compiler(numba.target_of_cpu, managers, rewrites, typeof, numba.types_of_cpu)
+            managers = (numba.data_manager,)
+            return Compiler(
+                numba.cpu_target, managers, numba.rewrite_registry, numba.typeof_impl, numba.types
+            )
         from .._numba import cuda_data_manager, cuda_target, default_manager, rewrite_registry, typeof_impl
         from .._numba import types as types_of_cuda
 

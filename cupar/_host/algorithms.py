@@ -13,12 +13,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from numba import njit
-from numba.core import errors, types
-from numba.core.imputils import lower_builtin, lower_constant, lower_getattr
-from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
-from numba.extending import NativeValue, intrinsic, models, register_model, unbox
-
 from .._base.data import dataclass
 from .._base.generated import define
 from .._call.algorithm import Algorithm
@@ -27,6 +21,22 @@ from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan
 from .._launch.code import Loaded
 from .._launch.words import of_chains, table_of
+from .._numba_cpu import (
+    AttributeTemplate,
+    NativeValue,
+    Signature,
+    errors,
+    infer_getattr,
+    intrinsic,
+    lower_builtin,
+    lower_constant,
+    lower_getattr,
+    models,
+    njit,
+    register_model,
+    types,
+    unbox,
+)
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .arguments import CALLED, CheckedCallable, call_compiled, plain
 from .errors import LaunchError

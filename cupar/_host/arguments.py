@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import typeof
-from numba.core import errors, types
+from .._numba_cpu import errors, typeof, types
 
 CALLED = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}  # options of what compiled code alone calls
 NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT

@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba.core import errors, types
-from numba.extending import register_jitable
-from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
 from .._base.generated import define, fill
@@ -25,6 +22,7 @@ from .._ir import nodes
 from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
 from .._launch.arguments import parameters_of
+from .._numba_cpu import as_dtype, errors, from_dtype, register_jitable, types
 from . import iterators
 from .arguments import aligned, integer, stream
 from .iterators import IteratorType

@@ -12,23 +12,24 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, types
-from numba.core.imputils import lower_constant
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    models,
-    overload,
-    register_jitable,
-    register_model,
-    unbox,
-)
 
 from .._base.generated import define
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
+from .._numba_cpu import (
+    NativeValue,
+    cgutils,
+    intrinsic,
+    lower_constant,
+    models,
+    overload,
+    register_jitable,
+    register_model,
+    types,
+    unbox,
+)
 from . import native, view_types
 from .portable import Portable, digest, interned
 

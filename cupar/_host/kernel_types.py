@@ -15,12 +15,6 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-from llvmlite import ir
-from numba.core import errors, types
-from numba.core.imputils import lower_constant
-from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
-from numba.extending import NativeValue, models, register_model, unbox
-from numba.np.numpy_support import as_dtype
 
 from .._base import fork
 from .._base.causes import EXPECTED, cause
@@ -32,6 +26,20 @@ from .._jit.site import captured
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
 from .._launch.configuration import COOPERATIVE
 from .._launch.words import FIRST, LaunchRecord, as_words, head, of_shape, places_of
+from .._numba_cpu import (
+    AttributeTemplate,
+    NativeValue,
+    Signature,
+    as_dtype,
+    errors,
+    infer_getattr,
+    ir,
+    lower_constant,
+    models,
+    register_model,
+    types,
+    unbox,
+)
 from . import native
 from .arguments import CheckedCallable
 from .launches import functions, publish

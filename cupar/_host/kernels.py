@@ -5,16 +5,21 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import njit
-from numba.core import cgutils, errors, types
-from numba.core.imputils import lower_builtin
-from numba.extending import intrinsic, overload, overload_method
-from numba.np.numpy_support import from_dtype
-
 from .._base.generated import define, fill
 from .._ir.types import Array, Member, Scalar, Tuple, Type, array_parts
 from .._jit.overload import packed_arguments
 from .._launch.words import FIRST
+from .._numba_cpu import (
+    cgutils,
+    errors,
+    from_dtype,
+    intrinsic,
+    lower_builtin,
+    njit,
+    overload,
+    overload_method,
+    types,
+)
 from . import dump, native, view_types
 from .arguments import CALLED, NO_CONTEXT, aligned, call_compiled, integer, stream
 from .errors import LaunchError

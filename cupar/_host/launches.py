@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from .._device.kernels import LaunchConfig
 from .._launch.words import DIMENSIONS, IN_RECORD, OWN, PLACES, STATUS, STORE, STREAM, SUM
+from .._numba_cpu import cgutils, cpu_target, global_compiler_lock, ir
 from .native import ALIGNMENT, I64, WORDS, called, set_word, word_at
 
 _I8, _I32 = (ir.IntType(bits) for bits in (8, 32))

@@ -6,14 +6,9 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.cpython.unsafe.numbers import leading_zeros
-from numba.cpython.unsafe.tuple import tuple_setitem
-from numba.extending import NativeValue, intrinsic, overload
-
 from .._kernels import family, histogram, segments
 from .._launch.words import PLACES
+from .._numba_cpu import NativeValue, cgutils, intrinsic, ir, leading_zeros, overload, tuple_setitem, types
 
 I64 = ir.IntType(64)
 WORDS = I64.as_pointer()

@@ -6,16 +6,26 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import typeof
-from numba.core import cgutils, errors, types
-from numba.core.imputils import lower_builtin, lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
-from numba.extending import intrinsic, models, overload, register_jitable, register_model
-
 from .._kernels import family
 from .._kernels.family import Plan
 from .._launch.words import FIRST, PLACES, STATUS
+from .._numba_cpu import (
+    AttributeTemplate,
+    Signature,
+    cgutils,
+    errors,
+    infer_getattr,
+    intrinsic,
+    ir,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    overload,
+    register_jitable,
+    register_model,
+    typeof,
+    types,
+)
 from . import view_types
 from .arguments import NO_CONTEXT, CheckedCallable
 from .launches import call_own, on_stack

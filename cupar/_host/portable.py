@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeVar
 
-from numba.core import types
-
 from .._base.digests import sha256
 from .._base.versions import own_version
+from .._numba_cpu import types
 
 __all__ = ["Portable", "digest", "interned", "own_code"]
 

@@ -10,15 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, errors, types
-from numba.core.imputils import lower_builtin
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import overload
-from numba.np.numpy_support import as_dtype
 
 from .._device import arrays
 from .._kernels import histogram
 from .._launch import arguments, double_buffer, levels
+from .._numba_cpu import (
+    AbstractTemplate,
+    as_dtype,
+    cgutils,
+    errors,
+    infer_global,
+    lower_builtin,
+    overload,
+    signature,
+    types,
+)
 from .view_types import ViewType
 
 # As lowered calls: an overload of each would be a function more to compile.

@@ -8,24 +8,28 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.core import cgutils, errors, types
-from numba.core.imputils import lower_constant, lower_getattr
-from numba.core.registry import cpu_target
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import (
+
+from .._base.generated import define, fill
+from .._numba_cpu import (
+    AttributeTemplate,
     NativeValue,
     box,
+    cgutils,
+    cpu_target,
+    errors,
+    from_dtype,
+    infer_getattr,
     intrinsic,
+    lower_constant,
+    lower_getattr,
     make_attribute_wrapper,
     models,
     overload,
     overload_attribute,
     register_model,
+    types,
     unbox,
 )
-from numba.np.numpy_support import from_dtype
-
-from .._base.generated import define, fill
 from .native import constant_address
 from .portable import own_code
 

@@ -18,12 +18,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
-
 from .._cpu.target import jitted, target
 from .._device.kernels import LaunchConfig
+from .._numba_cpu import intrinsic, ir, types
 from .layout import (
     API,
     ARGS,

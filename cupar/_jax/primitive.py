@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import dispatch
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
@@ -79,9 +78,13 @@ call_p = Primitive("cupar")
 call_p.multiple_results = True
 # As custom_partitioning's own, which stands for it where there are several devices: no public name tells JAX.
 # Where there is no such name either, XLA gathers sharded arrays.
-_MAY_BE_PARTITIONED = hasattr(dispatch, "prim_requires_devices_during_lowering")
-if _MAY_BE_PARTITIONED:
-    dispatch.prim_requires_devices_during_lowering.add(call_p)
+_MAY_BE_PARTITIONED = True
+try:
+    from jax._src.dispatch import prim_requires_devices_during_lowering
+
+    prim_requires_devices_during_lowering.add(call_p)
+except ImportError:
+    _MAY_BE_PARTITIONED = False
 
 
 def call(function: Function, arrays: Sequence[Any], static: Static, outputs: Outputs) -> list[Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 Guard = Callable[..., bool]
@@ -40,16 +39,19 @@ def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int,
 
 
 def _guard(tensors: Sequence[Any]) -> Guard:
-    guards: Any = import_module("torch._C._dynamo.guards")
+    from .._pytorch import TensorGuards
+
     sizes: list[list[int | None]] = [[None] * each.ndim for each in tensors]
     strides = [[1] if size == [None] else size for size in sizes]
-    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    made = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     return made.check  # type: ignore[no-any-return]
 
 
 @cache
 def _works() -> bool:
     """Try it on tensors in host memory."""
+    from .._pytorch import neg_view
+
     torch: Any = sys.modules["torch"]
 
     def made(*shape: int, dtype: Any = torch.float32, device: str = "cpu") -> Any:
@@ -62,7 +64,7 @@ def _works() -> bool:
         made(5, 1),
         made(5, device="meta"),
         first[::2],
-        torch._neg_view(first),
+        neg_view(first),
         None,
     ]
     return (

@@ -51,8 +51,7 @@ def hand_over() -> None:
 
 
 def _lowering(op: Any, called: str, fused: Callable[..., Any] | None) -> Callable[..., Any]:
-    from torch._inductor import ir, lowering
-    from torch._inductor.virtualized import V
+    from .._pytorch import V, ir, lowering
 
     fallback, contiguous = lowering.fallback_handler(op, False), ir.ExternKernel.require_contiguous
 
@@ -76,7 +75,7 @@ def _lowering(op: Any, called: str, fused: Callable[..., Any] | None) -> Callabl
 
 def recurrence(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
     """Return a recurrence as a scan of inductor's, or None if its rows are long."""
-    from torch._inductor.virtualized import ops
+    from .._pytorch import ops
 
     found = _scan([a, b], dim)
     if found is None:
@@ -109,7 +108,7 @@ def recurrence(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool
 
 def gradient(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
     """Return the gradients of a recurrence in the same way."""
-    from torch._inductor.virtualized import ops
+    from .._pytorch import ops
 
     found = _scan([a, h, grad], dim)
     if found is None:
@@ -147,8 +146,7 @@ def gradient(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -
 
 def _scan(tensors: Sequence[Any], dim: int) -> Any:
     """Return what scans are made of; None if inductor is not to scan such rows."""
-    from torch._inductor import ir
-    from torch._inductor.virtualized import V, ops
+    from .._pytorch import V, ir, ops
 
     like, known = tensors[0], V.graph.sizevars
     size, dtype, device = like.get_size(), like.get_dtype(), like.get_device()

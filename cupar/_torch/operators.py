@@ -12,12 +12,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import _C
 from torch.autograd import forward_ad
 
 from .. import structs
 from .._base import device, fork
 from .._device import storage
+from .._pytorch import (
+    AutoDispatchBelowAutograd,
+    DispatchKey,
+    DispatchKeySet,
+    SingleLevelFunction,
+    are_functorch_transforms_active,
+    compiled_autograd_key,
+    current_device,
+    current_raw_stream,
+    enable_single_level,
+    get_tracing_state,
+    is_legacy_batchedtensor,
+    is_torch_function_mode_enabled,
+    len_torch_dispatch_stack,
+    profiler_enabled,
+    set_fwd_grad_enabled,
+)
 from . import inductor
 
 NAMESPACE = "cupar"
@@ -31,13 +47,12 @@ _TAGS = [torch.Tag.pt2_compliant_tag]
 # nothing records, transforms or compiles.
 PLAIN_KEYS = frozenset(
     (
-        _C.DispatchKeySet(getattr(_C.DispatchKey, place))
-        | _C.DispatchKeySet(getattr(_C.DispatchKey, f"Autograd{place}"))
+        DispatchKeySet(getattr(DispatchKey, place)) | DispatchKeySet(getattr(DispatchKey, f"Autograd{place}"))
     ).raw_repr()
     for place in ("CPU", "CUDA")
 )
 
-in_transform = _C._are_functorch_transforms_active
+in_transform = are_functorch_transforms_active
 
 
 def operator(
@@ -97,7 +112,7 @@ def _recording(op: Any, kernel: Callable[..., Any], recorded: Callable[..., Any]
             return found
         if is_plain:
             return kernel(*arguments)
-        with _C._AutoDispatchBelowAutograd():
+        with AutoDispatchBelowAutograd():
             return op(*arguments)
 
     return called
@@ -115,11 +130,11 @@ def is_eager() -> bool:
     """Whether operators run as they are called: nothing records, transforms or times calls."""
     return (
         not in_transform()
-        and not _C._len_torch_dispatch_stack()
-        and not _C._is_torch_function_mode_enabled()
+        and not len_torch_dispatch_stack()
+        and not is_torch_function_mode_enabled()
         and forward_ad._current_level < 0
-        and _C._get_tracing_state() is None
-        and not _C._autograd._profiler_enabled()
+        and get_tracing_state() is None
+        and not profiler_enabled()
     )
 
 
@@ -134,14 +149,14 @@ def is_plain(x: Any) -> bool:
     )
 
 
-is_batched = _C._functorch.is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
+is_batched = is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
 
 
 def records(*tensors: Any) -> bool:
     """Whether a gradient of these may be needed, so that tensors must be saved for it."""
     if in_transform() or forward_ad._current_level >= 0:
         return True
-    return _C.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
 # --- Differentiable functions -----------------------------------------------------------------------------
@@ -156,8 +171,8 @@ class _Below:
         self._inner = []
         if in_transform():
             # What PyTorch does for its own: the levels below record, too.
-            self._inner = [torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True)]
-        self._inner.append(_C._AutoDispatchBelowAutograd())
+            self._inner = [torch.enable_grad(), set_fwd_grad_enabled(True)]
+        self._inner.append(AutoDispatchBelowAutograd())
         for each in self._inner:
             each.__enter__()
 
@@ -217,27 +232,26 @@ def differentiable(
         if not in_transform():
             return jvp(saved, ctx.how, *tangents)
         # Levels below have tangents of these, and of the work here; this level's are `tangents`.
-        with forward_ad._set_fwd_grad_enabled(True):
+        with set_fwd_grad_enabled(True):
             primals = [
                 each if each is None else forward_ad.unpack_dual(each, level=0).primal for each in saved
             ]
             return jvp(primals, ctx.how, *tangents)
 
-    # The base of `Function` is for one level of transforms, as operators are: it asks for no `setup_context`.
-    base = torch.autograd.function._SingleLevelFunction
     parts = {
         "forward": forward,
         "backward": gradients,
         "jvp": tangent,
-        "_compiled_autograd_key": torch.autograd.Function._compiled_autograd_key,
+        "_compiled_autograd_key": compiled_autograd_key,
     }
-    cls: Any = type(name, (base,), {key: staticmethod(each) for key, each in parts.items()})
+    # The base of `Function` is for one level of transforms, as operators are: it asks for no `setup_context`.
+    cls: Any = type(name, (SingleLevelFunction,), {key: staticmethod(each) for key, each in parts.items()})
     apply = cls.apply
 
     def applied(is_direct: bool, how: Any, *tensors: Any) -> Any:
         if not in_transform():
             return apply(is_direct, how, *tensors)
-        with torch._functorch.autograd_function.enable_single_level_autograd_function():
+        with enable_single_level():
             return apply(is_direct, how, *tensors)
 
     return applied
@@ -265,13 +279,13 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
     return next(own for own, each in _DTYPES.items() if each == dtype)
 
 
-_current_stream = getattr(_C, "_cuda_getCurrentRawStream", None)
+_current_stream = current_raw_stream
 _has_several_devices = False if _current_stream is None else torch.cuda.device_count() > 1
 
 
 def stream_of(x: Any) -> int | None:
     """Return the handle of the current stream of a tensor's device; None: the default one, or the CPU."""
-    return (_current_stream(x.get_device()) or None) if x.is_cuda else None  # type: ignore[misc]
+    return (_current_stream(x.get_device()) or None) if x.is_cuda else None
 
 
 _GPU = torch.device("cuda")  # the current one
@@ -296,7 +310,7 @@ def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(x, *others)
         token = storage.allocator.set(_allocated)
         try:
-            if not _has_several_devices or x.get_device() == _C._cuda_getDevice():
+            if not _has_several_devices or x.get_device() == current_device():
                 return function(x, *others)
             with torch.cuda.device(x.device):
                 return function(x, *others)

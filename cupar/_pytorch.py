@@ -1,0 +1,62 @@
+"""The only access to what is private in PyTorch: every such name that cupar uses.
+
+They are looked up together, when `cupar.torch` is imported, so that a PyTorch which lacks one is a
+`VersionError` then. Whoever uses the others does without them where they are missing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+# Where each name is: a module, or a module and a name in it.
+_PLACES: Final = {
+    "AutoDispatchBelowAutograd": "torch._C:_AutoDispatchBelowAutograd",
+    "DispatchKey": "torch._C:DispatchKey",
+    "DispatchKeySet": "torch._C:DispatchKeySet",
+    "SingleLevelFunction": "torch.autograd.function:_SingleLevelFunction",
+    "are_functorch_transforms_active": "torch._C:_are_functorch_transforms_active",
+    "compiled_autograd_key": "torch.autograd:Function._compiled_autograd_key",
+    "current_level": "torch.autograd.forward_ad:_current_level",  # it changes: to be read in `forward_ad`
+    "enable_single_level": "torch._functorch.autograd_function:enable_single_level_autograd_function",
+    "get_tracing_state": "torch._C:_get_tracing_state",
+    "is_legacy_batchedtensor": "torch._C:_functorch.is_legacy_batchedtensor",
+    "is_torch_function_mode_enabled": "torch._C:_is_torch_function_mode_enabled",
+    "len_torch_dispatch_stack": "torch._C:_len_torch_dispatch_stack",
+    "profiler_enabled": "torch._C:_autograd._profiler_enabled",
+    "set_fwd_grad_enabled": "torch.autograd.forward_ad:_set_fwd_grad_enabled",
+}
+# Those of a PyTorch that is built with CUDA, None in others.
+_OF_CUDA: Final = {
+    "current_device": "torch._C:_cuda_getDevice",
+    "current_raw_stream": "torch._C:_cuda_getCurrentRawStream",
+}
+# Those of torch.compile, which takes long to import, and those that quicken calls.
+_OTHERS: Final = {
+    "TensorGuards": "torch._C._dynamo.guards:TensorGuards",
+    "V": "torch._inductor.virtualized:V",
+    "ir": "torch._inductor.ir",
+    "lowering": "torch._inductor.lowering",
+    "neg_view": "torch:_neg_view",
+    "ops": "torch._inductor.virtualized:ops",
+}
+
+
+def _found(place: str) -> Any:
+    from ._base.versions import looked_up
+
+    return looked_up(place, "torch")
+
+
+@functools.cache
+def _names() -> dict[str, Any]:
+    of_cuda = _OF_CUDA if _found("torch.backends.cuda:is_built")() else {}
+    return dict.fromkeys(_OF_CUDA) | {name: _found(place) for name, place in (_PLACES | of_cuda).items()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES or name in _OF_CUDA:
+        return _names()[name]
+    if name in _OTHERS:
+        return _found(_OTHERS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
