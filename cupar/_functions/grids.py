@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ def _of_each(name: str, given: Any, number: int) -> list[Any]:
     """Return an argument for each dimension, given one for each or one for all."""
     if given is None or isinstance(given, (int, np.integer)):
         return [given] * number
+    if not isinstance(given, (Sequence, np.ndarray)):
+        raise TypeError(f"{name}: expected a sequence, one for each dimension, got {given!r}")
     if len(given) != number:
         raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}")
     return list(given)
