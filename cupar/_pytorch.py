@@ -50,13 +50,20 @@ def _found(place: str) -> Any:
 
 @functools.cache
 def _names() -> dict[str, Any]:
-    of_cuda = _OF_CUDA if _found("torch.backends.cuda:is_built")() else {}
-    return dict.fromkeys(_OF_CUDA) | {name: _found(place) for name, place in (_PLACES | of_cuda).items()}
+    return _of_cuda() | {name: _found(place) for name, place in _PLACES.items()}
+
+
+@functools.cache
+def _of_cuda() -> dict[str, Any]:
+    is_built = _found("torch.backends.cuda:is_built")()
+    return {name: _found(place) if is_built else None for name, place in _OF_CUDA.items()}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLACES or name in _OF_CUDA:
+    if name in _PLACES:
         return _names()[name]
+    if name in _OF_CUDA:  # which calls with tensors need, without `cupar.torch`
+        return _of_cuda()[name]
     if name in _OTHERS:
         return _found(_OTHERS[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -88,7 +88,7 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
         storage = site.temporary_storage(name, phases(None, *arguments, **named))
         return site.capture(lambda stream: phases(storage, *arguments, **named, stream=stream))
 
-    return graphs.new_node(algorithm.build.algorithm, name, after, add)
+    return graphs.new_node(algorithm.build.algorithm, name, after, add, (*arguments, *named.values()))
 
 
 def kernel(
@@ -150,7 +150,7 @@ def kernel(
             numba_kernel.compile(tuple(numba_kernel.typeof_pyval(argument) for argument in on_device))
         return site.capture(lambda stream: numba_kernel[grid, block, stream, shared](*on_device))
 
-    return graphs.new_node(getattr(numba_kernel, "__name__", "kernel"), name, after, add)
+    return graphs.new_node(getattr(numba_kernel, "__name__", "kernel"), name, after, add, arguments)
 
 
 def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) -> Node:
@@ -212,7 +212,7 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
 
     with graphs.naming(name or "copy"):
         ends()
-    return graphs.new_node("copy", name, after, add)
+    return graphs.new_node("copy", name, after, add, (dst, src))
 
 
 def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None) -> Node:
@@ -263,7 +263,7 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
 
     with graphs.naming(name or "memset"):
         fill()
-    return graphs.new_node("memset", name, after, add)
+    return graphs.new_node("memset", name, after, add, (dst,))
 
 
 def host(function: Callable[[], Any], *, name: str | None = None, after: After = None) -> Node:
@@ -382,17 +382,21 @@ class Graph:
         Parameters
         ----------
         stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+            A handle, or a stream of CuPy, PyTorch, Numba or cuda.core. None: the current stream of PyTorch or
+            CuPy, if nodes have arrays of theirs, else the default stream.
 
         Raises
         ------
         TypeError
             If `stream` is not one.
+        ValueError
+            If it is None, there are arrays of PyTorch and of CuPy, and the current streams of these differ.
         RuntimeError
             If the graph is closed.
         """
         held = self._open()
-        target = self._as_stream(driver.stream_handle(stream))
+        handle = held.ask_for_stream() if stream is None else driver.stream_handle(stream)
+        target = self._as_stream(handle)
         held.executable.launch(target)
         target.record(held.last_launch)
 
@@ -438,8 +442,7 @@ class Graph:
             executable = site.definition.instantiate()
             held.executable.close()
             held.executable, in_place = executable, False
-        held.definition, held.storage, held.nodes = site.definition, site.storage, changed
-        held.lent = site.lent
+        held.use(site, changed)
         return in_place
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from . import structs
 from ._base.device import is_cpu
-from ._device import arrays
+from ._device import arrays, streams
 from ._device.readers import is_contiguous
 
 __all__ = ["View", "view"]
@@ -174,6 +174,7 @@ def _read(view: View) -> arrays.ArrayView:
 
 arrays.OWN.add(View)
 arrays.register(View, _read)
+streams.register(View, lambda view: (view._owner,))
 
 
 def layout(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> str:

@@ -182,8 +182,9 @@ class Kernel(Dispatcher):
     """A kernel in Python. Made by `jit`.
 
     ``kernel[grid, block](*arguments)`` launches it, and so does ``kernel[grid, block, stream, shared](…)``:
-    blocks, and threads in each, are an int or up to three; `stream` is None (the default stream), a handle,
-    or a stream of CuPy, PyTorch, Numba or cuda.core; `shared` is bytes of dynamic shared memory.
+    blocks, and threads in each, are an int or up to three; `stream` is a handle, a stream of CuPy, PyTorch,
+    Numba or cuda.core, or None, which each launch takes as calls of an `Algorithm` do: the current stream of
+    the library of its arrays; `shared` is bytes of dynamic shared memory.
 
     Arguments are device arrays of CuPy, PyTorch, Numba, or with ``__cuda_array_interface__`` or DLPack, of
     any strides; numbers, NumPy's too; tuples, values of `gpu_struct` classes, members of enums, and Numba's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
@@ -324,8 +325,9 @@ class Algorithm(Launchable):
     storage of cupar's own. Transforms and searches are called as `run` is. All take
 
     stream : optional
-        None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
-        CuPy, PyTorch, Numba or cuda.core.
+        A handle, or a stream of CuPy, PyTorch, Numba or cuda.core. None: the current stream of PyTorch or
+        CuPy, if arrays are theirs (``ValueError`` if they are of both, and the two differ), else CUDA's
+        default stream.
 
     and raise ``TypeError`` or ``ValueError`` if an argument has another type than the algorithm's, or is
     too small, and `NoDeviceError` if there is no GPU.
@@ -393,12 +395,22 @@ class Algorithm(Launchable):
         """Return a function that checks the arguments of a call; see `marshal.call_reader`."""
         return call_reader(self._spec, self._states, lend)
 
+    @cached_property
+    def _current(self) -> Callable[..., int]:
+        """The function that returns the current stream's handle for the arguments of a call."""
+        from .._launch.streams import call_stream  # which a call with a stream, or on the CPU, does not need
+
+        return call_stream(self._spec, self._states)
+
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         return completed(type(self).run, arguments, named)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
-        handle = 0 if stream is None else driver.stream_handle(stream)
+        if stream is not None:
+            handle = driver.stream_handle(stream)
+        else:
+            handle = 0 if temp_storage is None else self._current(arguments, temp_storage)
         state, free = self._take(handle)
         try:
             read = state.read(arguments)
@@ -447,16 +459,18 @@ class Algorithm(Launchable):
         With `read`, what reading the arguments would return, these are ignored.
         """
         if stream is None:
-            handle = 0
+            handle = self._current(arguments)
+        else:
+            handle = stream if type(stream) is int and not stream else driver.stream_handle(stream)
+        if handle:
+            state, free = self._take(handle)
+        else:
             try:  # the common case of `_take`, inlined
                 state = (
                     free := self._free[0][-1 if (thread := _this_thread).ask() else thread.number.value]
                 ).pop()
             except (KeyError, IndexError):
                 state, free = self._take(0)
-        else:
-            handle = driver.stream_handle(stream)
-            state, free = self._take(handle)
         try:
             if read is None:
                 read = state.read(arguments)

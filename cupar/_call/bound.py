@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import c_void_p
+from ctypes import c_uint, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from .._base import fork, trace
-from .._device import driver, storage
+from .._device import driver, storage, streams
 from .._device.kernels import Executable
 from .._launch.chain import Chain, Fill, executable_of
 
@@ -21,7 +21,8 @@ class Bound:
     """A call of an algorithm with everything bound: arrays, sizes, initial value, stream and storage.
 
     Calling it enqueues the same again, and nothing else: all checks are done. It is for
-    one thread at a time, and its stream must outlive it. Made by `Algorithm.bind`.
+    one thread at a time, and its stream must outlive it. Bound without a stream, each call runs on the stream
+    that is current then, behind the calls before it. Made by `Algorithm.bind`.
 
     Notes
     -----
@@ -37,6 +38,8 @@ class Bound:
 
     def __init__(self, algorithm: Any, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
+        self._ask: streams.Ask | None = None  # for the current stream; None: it has one of its own
+        self._is_asked = stream is None
         self._handle = driver.stream_handle(stream)
         self._context = driver.current_context()
         self._where = c_void_p(self._handle)
@@ -65,6 +68,8 @@ class Bound:
         DriverError
             If the driver refuses.
         """
+        if self._ask is not None and (handle := self._ask()) != self._handle:
+            self._follow(handle)
         if status := self._launch(self._executable, self._where):
             driver.check(status, "cuGraphLaunch")
 
@@ -88,22 +93,31 @@ class Bound:
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
             before, self._kept = self._kept, (self._kept, kept, lent)
             try:
+                ask = streams.ask_of(*every, *algorithm._states) if self._is_asked else None
+                if ask is not None and (handle := ask()) != self._handle:
+                    self._follow(handle)
                 self._set(read)
             except BaseException:
                 self._kept = before
                 raise
-            self._kept = kept
+            self._kept, self._ask = kept, None if ask is streams.NONE else ask
             self._held.replace_lent(lent)
         algorithm._enqueued(every)
+
+    def _follow(self, handle: int) -> None:
+        """Be on another stream, behind all that was enqueued on the one before."""
+        _check_not_captured(handle)
+        if self._held.executable is not None or self._held.storage[0]:
+            _check_not_captured(self._handle)
+            _follow(handle, self._handle)
+        self._handle, self._where = handle, c_void_p(handle)
+        self._held.follow(streams.current_object(handle), handle)
 
     def _set(self, read: tuple[Any, ...]) -> None:
         """Set the graph's parameters to the arguments that were read."""
         self._state.prepare(read)
         needed, held = self._state.nbytes, self._held
-        if self._handle and driver.is_captured(self._handle):
-            raise ValueError(
-                "stream: it is being captured, and bound calls cannot be: call run within the capture"
-            )
+        _check_not_captured(self._handle)
         old, before = held.storage, held.executable
         new = (storage.allocate(needed, self._handle), needed) if needed > old[1] else old
         try:
@@ -180,6 +194,25 @@ class Bound:
         self.close()
 
 
+def _check_not_captured(stream: int) -> None:
+    if stream and driver.is_captured(stream):
+        raise ValueError(
+            "stream: it is being captured, and bound calls cannot be: call run within the capture"
+        )
+
+
+def _follow(stream: int, other: int) -> None:
+    """Have a stream wait for all that is enqueued on another."""
+    from .._device.lent import new_event
+
+    event = new_event()
+    try:
+        driver.call("cuEventRecord", event, c_void_p(other))
+        driver.call("cuStreamWaitEvent", c_void_p(stream), event, c_uint(0))
+    finally:
+        driver.library().cuEventDestroy_v2(event)
+
+
 def _nothing(executable: Any, where: Any) -> int:
     """Launch nothing, for a call that has nothing to do."""
     return 0
@@ -202,6 +235,10 @@ class _Held:
         self._lent: tuple[Any, ...] = ()  # see `lent.Lent`
         self._stream, self._handle, self._context = stream, handle, context
         fork.in_child(self._forget)
+
+    def follow(self, stream: Any, handle: int) -> None:
+        """Hold another stream."""
+        self._stream, self._handle = stream, handle
 
     def _forget(self) -> None:
         """Leave storage and lent memory to the parent process, as the graph does."""

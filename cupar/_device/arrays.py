@@ -45,13 +45,12 @@ _READ_IN_LINE = {
 
 def _reader(array: Any) -> Callable[[Any], ArrayView]:
     """Choose how to read arrays of this class: the quickest way that its library has."""
-    for base in type(array).__mro__:
-        library = base.__module__.partition(".")[0]
-        if (library, base.__name__) == ("cupy", "ndarray") and _has(array, "flags", "data", "size", "dtype"):
-            return readers.view_cupy
-        if (library, base.__name__) == ("torch", "Tensor") and _has(array, "is_cuda", "data_ptr"):
-            return readers.view_torch
     cls = type(array)
+    library = readers.library_of(cls)
+    if library == "cupy" and _has(array, "flags", "data", "size", "dtype"):
+        return readers.view_cupy
+    if library == "torch" and _has(array, "is_cuda", "data_ptr"):
+        return readers.view_torch
     if cls.__name__ in ("DeviceNDArray", "DeviceRecord") and cls.__module__.startswith("numba.cuda."):
         return readers.view_numba
     if hasattr(array, "__cuda_array_interface__"):

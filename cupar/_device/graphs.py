@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._base.data import dataclass
-from . import arrays
+from . import arrays, streams
 
 # --- Nodes -----------------------------------------------------------------------------------------------
 
@@ -35,6 +35,7 @@ class Node:
     name: str | None
     after: tuple[Node | str, ...] | None
     _add: Callable[[GraphBuilder, str], Any]  # to a definition, under a name; returns cuda.core's node
+    _arguments: tuple[Any, ...] = ()  # its arrays, among others
 
     def __repr__(self) -> str:
         return f"<cupar.graph node {self.name or 'without name'!r}: {self.label}>"
@@ -55,7 +56,13 @@ def naming(name: str) -> Iterator[None]:
         raise kind(f"node {name!r}: {error}") from error
 
 
-def new_node(label: str, name: Any, after: Any, add: Callable[[GraphBuilder, str], Any]) -> Node:
+def new_node(
+    label: str,
+    name: Any,
+    after: Any,
+    add: Callable[[GraphBuilder, str], Any],
+    arguments: tuple[Any, ...] = (),
+) -> Node:
     """Make a node; raise TypeError if its name or a predecessor is invalid."""
     with naming(name or label):
         if name is not None and (not isinstance(name, str) or not name):
@@ -65,7 +72,7 @@ def new_node(label: str, name: Any, after: Any, add: Callable[[GraphBuilder, str
             wrong = [each for each in after if not isinstance(each, (Node, str))]
             if wrong:
                 raise TypeError(f"after: expected nodes or names of nodes, got {wrong[0]!r}")
-    return Node(label, name, after, add)
+    return Node(label, name, after, add, arguments)
 
 
 def by_name(nodes: Iterable[Node]) -> dict[str, Node]:
@@ -213,9 +220,14 @@ class GraphResources:
     def __init__(self, stream: Any, last_launch: Any, site: GraphBuilder, nodes: Mapping[str, Node]) -> None:
         self.stream = stream
         self.last_launch = last_launch  # an event
-        self.definition, self.storage, self.nodes = site.definition, site.storage, nodes
-        self.lent = site.lent
+        self.use(site, nodes)
         self.executable = site.definition.instantiate()
+
+    def use(self, site: GraphBuilder, nodes: Mapping[str, Node]) -> None:
+        """Have what was built of some nodes."""
+        self.definition, self.storage, self.lent = site.definition, site.storage, site.lent
+        self.nodes = nodes
+        self.ask_for_stream = streams.ask_of(*[each._arguments for each in nodes.values()])
 
     def let_go(self) -> None:
         try:

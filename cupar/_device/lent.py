@@ -55,7 +55,7 @@ class Lent:
             if stream and driver.is_captured(stream):
                 self._hold_in_graph(objects, stream)
                 return
-            event = self._events.pop() if self._events else _new_event()
+            event = self._events.pop() if self._events else new_event()
             try:
                 driver.call("cuEventRecord", event, c_void_p(stream))
             except BaseException:
@@ -106,7 +106,7 @@ class Lent:
         self._on_streams, self._in_graphs, self.retired, self._events = {}, [], [], []
 
 
-def _new_event() -> c_void_p:
+def new_event() -> c_void_p:
     event = c_void_p()
     driver.call("cuEventCreate", byref(event), c_uint(_NO_TIMING))
     return event

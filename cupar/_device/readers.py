@@ -29,6 +29,15 @@ class ArrayView(NamedTuple):
     owner: Any = None
 
 
+def library_of(cls: type) -> str | None:
+    """Return "cupy" or "torch" for a class of arrays of that library's, or made of one; None for others."""
+    for base in cls.__mro__:
+        library = base.__module__.partition(".")[0]
+        if (library, base.__name__) in (("cupy", "ndarray"), ("torch", "Tensor")):
+            return library
+    return None
+
+
 def view_cupy(array: Any) -> ArrayView:
     flags = array.flags
     c_order = flags.c_contiguous

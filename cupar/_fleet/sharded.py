@@ -16,7 +16,7 @@ from .. import structs
 from .._base import device
 from .._call.algorithm import Algorithm
 from .._device import arrays as device_arrays
-from .._device import driver
+from .._device import driver, streams
 from .._functions import libraries
 from .._functions.calls import Work, array_in
 from .._ir.iterator import Iterator
@@ -94,7 +94,7 @@ class Sharded:
         if library.on_cpu:
             self.group.note(self._described(arguments))
             return device.using(True, self._done, Work(library, None), arguments)
-        handle = 0 if stream is None else driver.stream_handle(stream)
+        handle = streams.ask_of(*arguments)() if stream is None else driver.stream_handle(stream)
         if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
             self.group.replay(*known, handle)
         else:

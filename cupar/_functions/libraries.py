@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import structs
+from .. import _pytorch, structs
 from .._base import device
 from .._base.fork import in_child
-from .._device import arrays, driver, host_arrays
+from .._device import arrays, driver, host_arrays, streams
+from .._device.readers import library_of
 from ..host import View, view
 
 
@@ -48,8 +49,8 @@ class ArrayLibrary:
         return partial(np.empty, dtype=dtype)
 
     def stream(self) -> int | None:
-        """Return the handle of the current stream, None for the default one and on the CPU."""
-        return None
+        """Return the handle of the current stream, None on the CPU."""
+        return None if self.on_cpu else 0
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Return a context in which the library allocates for a stream, and copies on it."""
@@ -93,7 +94,7 @@ class _Torch(ArrayLibrary):
         self._torch, self._place = module, place
         self.on_cpu = place.type == "cpu"
         self._index = 0 if self.on_cpu else place.index
-        self._current = None if self.on_cpu else module._C._cuda_getCurrentRawStream
+        self._current = None if self.on_cpu else _pytorch.current_raw_stream
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.maker(dtype)(shape)
@@ -102,7 +103,7 @@ class _Torch(ArrayLibrary):
         return partial(self._torch.empty, dtype=_torch_dtype(self._torch, dtype), device=self._place)
 
     def stream(self) -> int | None:
-        return None if self._current is None else self._current(self._index) or None
+        return None if self._current is None else self._current(self._index)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         if self.on_cpu:
@@ -183,7 +184,7 @@ class _Cupy(ArrayLibrary):
     on_cpu = False
 
     def __init__(self, cupy: Any) -> None:
-        self._cupy, self._current = cupy, cupy.cuda.get_current_stream
+        self._cupy, self._current = cupy, streams.of_cupy(cupy)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self._cupy.ndarray(shape, dtype)
@@ -192,7 +193,7 @@ class _Cupy(ArrayLibrary):
         return partial(self._cupy.ndarray, dtype=dtype)
 
     def stream(self) -> int | None:
-        return self._current().ptr or None
+        return self._current()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         # Calls of ExternalStream warn that it is deprecated from CuPy 14 on, and what Stream.from_external
@@ -299,13 +300,13 @@ def of(name: str, array: Any) -> ArrayLibrary:
 
 def _finder(name: str, array: Any) -> Callable[[Any], ArrayLibrary]:
     cls = type(array)
-    roots = {(base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__}
+    library = library_of(cls)
     if issubclass(cls, (np.ndarray, np.generic)):
         return lambda array: NUMPY
-    if ("torch", "Tensor") in roots:
+    if library == "torch":
         module = sys.modules["torch"]
         return lambda tensor: _torch(module, tensor.device)
-    if ("cupy", "ndarray") in roots:
+    if library == "cupy":
         return lambda array: _cupy()
     if cls.__module__.startswith("numba.cuda.") and hasattr(array, "copy_to_host"):
         return lambda array: _numba()

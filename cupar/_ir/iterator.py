@@ -11,7 +11,7 @@ import numpy as np
 from .. import structs
 from .._base.causes import NumbaType
 from .._base.device import in_cpu_call
-from .._device import arrays, driver
+from .._device import arrays, driver, streams
 from .._device.arrays import Lend
 from . import nodes
 from .nodes import Slot
@@ -195,6 +195,9 @@ class Iterator:
         from .. import _numba_type
 
         return _numba_type(self)
+
+
+streams.register(Iterator, lambda iterator: [leaf.given for leaf in iterator.leaves])
 
 
 class ArrayIterator(Iterator):

@@ -11,15 +11,17 @@ from __future__ import annotations
 import keyword
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.generated import define, fill
-from .._device import arrays, driver
+from .._device import arrays, driver, streams
 from .._ir.operator import CapturedState
-from .._ir.types import Member, Scalar, Tuple, Type, varying
+from .._ir.types import Array, Member, Scalar, Tuple, Type, varying
 from .._launch.arguments import ordered
 from .._launch.configuration import Configuration
 from .._launch.marshal import ArgumentReader, is_plain_array, targets
+from .._launch.streams import NAMES, handle_of
 from .._launch.tensors import guarded, tensor
 from .._launch.typeof import array_values, typeof, values
 from .overload import Overload, all_types
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 Launcher = Callable[..., None]
 
 _SOURCE = """
-def made(_numbers, _handle, _other):
+def made(_numbers, _stream, _other):
     def {name}({parameters}):
         {lines}
         try:
@@ -43,17 +45,25 @@ def made(_numbers, _handle, _other):
 """
 _ENQUEUE = """
 try:
-    state.enqueue(packed, 0, _numbers, _handle)
+    state.enqueue(packed, 0, _numbers, {handle})
 finally:
     free.append(state)
 {hold}
 """
-_HOLD = "if lent: _hold(lent, _handle)"
+_HOLD = "if lent: _hold(lent, {handle})"
 
 # Where a free launch state is found in `Overload.free_states`: by the number of the current context (-1 if
 # unknown) or the stream. For the default stream, another one, and launches without a graph.
-_CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
+_CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_stream)"
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
+# A launch without a stream asks for the current one.
+_ASK = """
+_handle = {current}
+if _handle:
+    state, free = _take(_handle)
+else:
+    state = (free := _free[{context}]).pop()
+"""
 
 
 class LaunchSite:
@@ -64,7 +74,7 @@ class LaunchSite:
     kernel : Kernel
     config : Configuration
     stream : optional
-        As for algorithms.
+        As for algorithms. None: each launch asks for the current stream.
     remember : callable
         Called with the function that the kernel is to return for this configuration from now on.
 
@@ -84,6 +94,7 @@ class LaunchSite:
         self.handle: int = driver.stream_handle(stream)
         self._remember = remember
         self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"
+        self.asks = stream is None
         if config.attributes or self.handle == driver.PER_THREAD:
             self.kind = "alone"
 
@@ -103,13 +114,14 @@ class LaunchSite:
         lent: list[Any] = []
         packed = self.packed(overload, arguments, lent)
         numbers = self.config.numbers(overload.loaded.is_cooperative)
-        state, free = overload._take(self.handle, self.kind == "alone")
+        handle = streams.ask_of(*arguments, *overload._states)() if self.asks else self.handle
+        state, free = overload._take(handle, self.kind == "alone")
         try:
-            state.enqueue(packed, 0, numbers, self.handle)
+            state.enqueue(packed, 0, numbers, handle)
         finally:
             free.append(state)
         if lent:
-            _hold(lent, self.handle)
+            _hold(lent, handle)
         _guard_tensors(overload, arguments)
         self._remember(self.launcher(overload))
 
@@ -129,7 +141,7 @@ class LaunchSite:
 
     def launcher(self, overload: Overload) -> Launcher:
         """Return the fast function, for an overload."""
-        made = _maker(overload, self.kernel, self.kind)
+        made = _maker(overload, self.kernel, self.kind, self.asks)
         numbers = self.config.numbers(overload.loaded.is_cooperative)
         return self._with_methods(made(numbers, self.handle, self.other))
 
@@ -151,16 +163,16 @@ class LaunchSite:
         return launch  # type: ignore[no-any-return]
 
 
-def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launcher]:
+def _maker(overload: Overload, kernel: Dispatcher, kind: str, asks: bool = False) -> Callable[..., Launcher]:
     """Return a factory of an overload's launch functions: takes numbers, stream, and a fallback."""
-    key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
+    key = kind, asks, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.launchers.get(key)
     if found is None:
-        found = overload.launchers[key] = _generated(overload, kernel, kind)
+        found = overload.launchers[key] = _generated(overload, kernel, kind, asks)
     return found
 
 
-def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launcher]:
+def _generated(overload: Overload, kernel: Dispatcher, kind: str, asks: bool) -> Callable[..., Launcher]:
     kinds, held = all_types(overload._spec), captured(overload)
     place, stream = _PLACES[kind]
     names: dict[str, Any] = {
@@ -175,6 +187,8 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
         "_array_values": array_values,
         "_values": values,
         "_hold": _hand_over if kind == "bytes" else _hold,
+        "_take": partial(overload._take, alone=kind == "alone"),
+        **NAMES,
     }
     parameters = [each if _is_plain(each) else f"_a{i}" for i, each in enumerate(kernel.names)]
     # Python names the function in errors about wrong arguments.
@@ -199,11 +213,15 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
     for i, argument in enumerate(arguments):
         if i not in positions:
             lines += reader.read(*argument, hands_on)
-    hold = []
+    hold, handle = [], "_handle" if asks else "_stream"
     if held or reader.may_be_lent:  # arrays that are read in line are not held
         lines.insert(0, f"lent = {'[]' if held else None}")
-        hold = [_HOLD]
+        hold = [fill(_HOLD, handle=handle)]
     is_launch = kind != "bytes"
+    take = [f"state = (free := _free[{stream}]).pop()"] * is_launch
+    if asks:
+        names["_states"] = overload._states
+        take = [fill(_ASK, current=_current(overload, arguments), context=_CONTEXT)]
     return define(  # type: ignore[no-any-return]
         f"launch of {kernel.__name__}",
         "made",
@@ -213,9 +231,18 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
         parameters=given,
         lines=lines,
         items=", ".join(f"v{each}" for each in overload.loaded.names),
-        take=[f"state = (free := _free[{stream}]).pop()"] * is_launch,
-        rest=[fill(_ENQUEUE, hold=hold)] if is_launch else [*hold, "return packed"],
+        take=take,
+        rest=[fill(_ENQUEUE, handle=handle, hold=hold)] if is_launch else [*hold, "return packed"],
     )
+
+
+def _current(overload: Overload, arguments: Sequence[tuple[str, Type, str, str]]) -> str:
+    """Return the expression of the current stream's handle for the arguments of a launch."""
+    arrays = [name for name, kind, *_ in arguments if isinstance(kind, Array)]
+    every = "".join(f"{name}, " for name, kind, *_ in arguments if isinstance(kind, (Array, Tuple)))
+    if not arrays or overload._states or any(isinstance(kind, Tuple) for _, kind, *_ in arguments):
+        return f"_ask_of({every}*_states)()"
+    return handle_of(arrays, every)
 
 
 def _guard_tensors(overload: Overload, arguments: Sequence[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.causes import NumbaType
+from .._device import streams
 
 
 class DoubleBuffer:
@@ -41,6 +42,9 @@ class DoubleBuffer:
             "a DoubleBuffer, which compiled host code cannot take: give cupar.view(array) in and out, or "
             "call the sort from Python"
         )
+
+
+streams.register(DoubleBuffer, lambda buffer: buffer.d_buffers)
 
 
 def opened(source_name: str, source: Any, target_name: str, target: Any) -> tuple[Any, Any]:

@@ -284,8 +284,8 @@ _has_several_devices = False if _current_stream is None else torch.cuda.device_c
 
 
 def stream_of(x: Any) -> int | None:
-    """Return the handle of the current stream of a tensor's device; None: the default one, or the CPU."""
-    return (_current_stream(x.get_device()) or None) if x.is_cuda else None
+    """Return the handle of the current stream of a tensor's device, None on the CPU."""
+    return _current_stream(x.get_device()) if x.is_cuda else None
 
 
 _GPU = torch.device("cuda")  # the current one

@@ -7,7 +7,8 @@ All names, parameters and forms are those of ``cuda.compute``: one call that doe
 ``make_…`` objects, which take operators and iterators anew in each call; ``compute_capability=``, with one
 or several; `serialize` and `deserialize`. Builds are kept in cupar's cache, and a one-call form costs
 what asking a factory of `cupar` again, and ``run``, cost. Each name is fetched from its file when it is first
-used.
+used. ``stream=None`` is the current stream of the arrays' library, as for `cupar.Algorithm`: that is the
+default stream, as in ``cuda.compute``, unless a program has made another one current.
 """
 
 from __future__ import annotations

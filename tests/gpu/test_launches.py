@@ -7,6 +7,7 @@ import time
 import cupy as cp
 import numpy as np
 import pytest
+from support.spins import load, spin
 
 import cupar
 from cupar._device import driver
@@ -14,27 +15,10 @@ from cupar._device import storage as _storage
 
 SIZES = (1, 1000, 300_000)
 
-SPIN = cp.RawKernel(
-    r"""
-    extern "C" __global__ void spin(long long cycles, volatile int* stop) {
-      const long long start = clock64();
-      while (clock64() - start < cycles && !(stop && *stop)) {}
-    }
-    """,
-    "spin",
-)
-
-
-def spin(stream, seconds=0.5, stop=0):
-    """Keep a stream busy; compiled and loaded beforehand, for that would wait, too."""
-    with stream:
-        SPIN((1,), (1,), (np.int64(seconds * 1.7e9), stop))
-
 
 @pytest.fixture(scope="module", autouse=True)
 def spinning_is_loaded():
-    SPIN((1,), (1,), (np.int64(1), 0))
-    cp.cuda.Device().synchronize()
+    load()
 
 
 def sums(n, dtype="i8"):

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from cupar._call import algorithm
-from cupar._device import arrays, driver
+from cupar._device import arrays, driver, streams
 from cupar._functions import libraries
 
 FIRST, APART = 1 << 30, 1 << 20
@@ -49,6 +49,7 @@ def pretended(monkeypatch):
     thread = SimpleNamespace(ask=lambda: 0, number=ctypes.c_uint64(driver.current_context().number))
     monkeypatch.setattr(algorithm, "_this_thread", thread)
     libraries._cupy.cache_clear()
+    forget_stream(ndarray)
     return stream
 
 
@@ -58,6 +59,13 @@ def forget():
     libraries._known.pop(ndarray, None)
     arrays.CUPY.discard(ndarray)
     arrays._readers.pop(ndarray, None)
+    forget_stream(ndarray)
+
+
+def forget_stream(cls):
+    """Forget what asks for the current stream of a class of arrays."""
+    streams.known.pop(cls, None)
+    streams._together.clear()
 
 
 class Calls:
