@@ -378,6 +378,16 @@ def of_members(
     return result
 
 
+@functools.lru_cache(maxsize=256)
+def closed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a struct of the same fields without gaps, but for what their alignment needs."""
+    if dtype.names is None:
+        return dtype
+    fields = [(name, closed(kind)) for name, kind, _ in members(dtype)]
+    found = np.dtype(fields, align=True)
+    return dtype if layout(found) == layout(dtype) else found
+
+
 def _may_be_padding(field: str, kind: np.dtype[Any]) -> bool:
     """Whether a field looks as a struct's `descr` has padding."""
     # np.dtype names fields without a name f0, f1, … by their place.

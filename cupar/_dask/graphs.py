@@ -20,14 +20,14 @@ EVERY = 16  # records that one task combines
 
 
 def taken(name: str, x: Any) -> np.dtype[Any]:
-    """Return the dtype of a dask array; TypeError for other objects, and unsupported dtypes."""
+    """Return the dtype of a dask array, as steps have it; TypeError for other objects, unsupported dtypes."""
     if not isinstance(x, da.Array):
         raise TypeError(
             f"{name}: expected a dask array, got {type(x).__name__}; dask.array.from_array makes one"
         )
     if isinstance(x._meta, np.ndarray) and type(x._meta) is not np.ndarray:  # masked ones, as matrices, too
         raise TypeError(f"{name}: expected blocks of NumPy's or CuPy's arrays, got {type(x._meta).__name__}")
-    return structs.normal(name, x.dtype)
+    return structs.closed(structs.normal(name, x.dtype))
 
 
 def on_cpu(x: da.Array) -> bool:

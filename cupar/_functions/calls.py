@@ -16,10 +16,10 @@ from .._base import device
 from .._device import driver
 from .._ir.iterator import ENDLESS, Iterator, over
 from ..host import View
-from ..iterators import ZipIterator
+from ..iterators import TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
-from . import libraries, replay
+from . import libraries, operators, replay
 from .axes import collapsed, constant, strided
 from .libraries import ArrayLibrary
 from .values import cast, check_same_kind, flag, integer
@@ -99,11 +99,20 @@ class Work:
         return memory.view(dtype)[:size]
 
     def operand(self, array: Any, name: str = "x") -> Operand:
-        """Return an array of the library's as an operand, copied to C's order if it is in another."""
+        """Return an array of the library's as an operand.
+
+        One in another order than C's is copied, and so is one in host memory that is not aligned. Items are
+        structs without gaps, which views of some fields of records have, as results have none.
+        """
         memory = self.library.memory(array)
         dtype, shape = structs.normal(name, memory.dtype), tuple(memory.shape)
+        closed = dtype if dtype.names is None else structs.closed(dtype)
         if not isinstance(memory, View):
             flat = np.ascontiguousarray(memory).reshape(-1)
+            if dtype.names is not None:
+                flat = flat.view(dtype)  # which knows its alignment
+            if not flat.flags.aligned or closed != dtype:
+                flat = flat.astype(closed)
             return Operand(array, flat, shape)
         if not _in_c_order(memory):
             copied = self.library.contiguous(array)
@@ -111,7 +120,10 @@ class Work:
                 return Operand(array, self._gathered(memory), shape)
             array, memory = copied, self.library.memory(copied)
         size = memory.size
-        return Operand(array, View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory), shape)
+        items: Any = View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
+        if closed != dtype:
+            items = TransformIterator(items, operators.plain(dtype), closed)
+        return Operand(array, items, shape)
 
     def _gathered(self, memory: View) -> Any:
         """Return a copy of a strided array in C's order."""
@@ -358,8 +370,11 @@ def output_of(
     contiguous = memory.flags.c_contiguous if isinstance(memory, np.ndarray) else _in_c_order(memory)
     if not contiguous:
         raise ValueError("out: expected an array in C's order, got a strided one")
+    begin, end = libraries.address(memory, found.on_cpu)
+    if begin % memory.dtype.alignment:
+        aligned = f"an array aligned to {memory.dtype.alignment} bytes"
+        raise ValueError(f"out: expected {aligned}, got one at {begin:#x}")
     target = work.operand(out, "out")
-    begin, end = libraries.address(target.items, work.library.on_cpu)
     for each in inputs:
         leaves = over("x", each.items).leaves
         for leaf in [one for one in leaves if one.is_array]:

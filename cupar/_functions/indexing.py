@@ -78,7 +78,8 @@ def _repeated_often(work: Work, x: Operand, times: Any, length: int, total: int)
     first = TransformIterator(ZipIterator(numbers, width), _first_place, INT64)
     last = TransformIterator(ZipIterator(numbers, width, times, constant(total)), _last_place, INT64)
     item = TransformIterator(ZipIterator(numbers, width), _item_at, INT64)
-    source, target = PermutationIterator(bits(x.items), item), bits(out.items)
+    items, target = bits(x.items, out.items)
+    source = PermutationIterator(items, item)
     copy = segmented_copy(source, target, first, last)
     work.run(copy, source, target, length, first, last, max_items=total)
     return out
@@ -95,7 +96,8 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
         out = work.empty((*before, layout.length * number, *behind), x.dtype)
         source = indices(_repeated_item, layout.length, max(number, 1), layout.inner)
         if out.size:
-            work.copy(PermutationIterator(bits(x.items), source), bits(out.items), out.size)
+            items, written = bits(x.items, out.items)
+            work.copy(PermutationIterator(items, source), written, out.size)
         return out
     check_numbers("repeats", repeats, "iu")
     if repeats.shape not in ((layout.length,), (1,), ()):
@@ -212,7 +214,7 @@ def take_ranges(
         reduced_rows(work, lengths, found.items, AxisLayout(1, number, 1), OpKind.PLUS, np.int64(0))
         total = int(work.host(found))
     out, count = work.empty((total,), x.dtype), work.empty((), INT64)
-    source, target = bits(x.items), bits(out.items)
+    source, target = bits(x.items, out.items)
     algorithm = segmented_copy(source, target, first, last, d_out_num_items=count.items)
     work.run(algorithm, source, target, number, first, last, d_out_num_items=count.items, max_items=total)
     return out if size is None else Counted(out, count)

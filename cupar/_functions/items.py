@@ -68,15 +68,26 @@ def chosen(
     return found[0] if length is None else Counted(*found)
 
 
-def bits(items: Any) -> Any:
-    """Return numbers as unsigned integers of their size, as moves of all dtypes share builds then."""
+def bits(items: Any, out: Any) -> tuple[Any, Any]:
+    """Return items and an output of their dtype as unsigned integers: moves of all dtypes share builds then.
+
+    They stay as they are if there are no such integers, or if items begin in the middle of one.
+    """
     dtype = items.dtype
     if hasattr(items, "node") or dtype.names is not None or dtype.itemsize not in (1, 2, 4, 8):
-        return items
+        return items, out
     plain = np.dtype(f"u{dtype.itemsize}")
+    if dtype.alignment < plain.alignment:
+        address = items.address if isinstance(items, View) else items.__array_interface__["data"][0]
+        if address % plain.alignment:
+            return items, out
+    return _viewed(items, plain), _viewed(out, plain)
+
+
+def _viewed(items: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(items, View):
-        return View(items.address, plain, items.shape, items.strides, items.writable, items)
-    return items.view(plain)
+        return View(items.address, dtype, items.shape, items.strides, items.writable, items)
+    return items.view(dtype)
 
 
 def along(x: Operand, axis: Any, name: str) -> tuple[AxisLayout, tuple[int, ...], tuple[int, ...]]:
@@ -114,7 +125,8 @@ def taken(
         source = TransformIterator(
             ZipIterator(CountingIterator(np.int64(0)), each, *numbers), _source_of, INT64
         )
-    work.copy(PermutationIterator(bits(x.items), source), bits(out.items), out.size)
+    items, written = bits(x.items, out.items)
+    work.copy(PermutationIterator(items, source), written, out.size)
     return out
 
 

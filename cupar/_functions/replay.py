@@ -197,7 +197,9 @@ def again(asked: Request) -> Any:
 
 def _is_in_c_order(x: Any) -> bool:
     try:
-        found: bool = x.flags.c_contiguous if hasattr(x, "flags") else x.is_contiguous()
+        if not hasattr(x, "flags"):
+            return bool(x.is_contiguous())
+        found: bool = x.flags.c_contiguous and getattr(x.flags, "aligned", True)
     except RuntimeError:  # of a sparse tensor, to which the general path objects
         return False
     return found

@@ -107,7 +107,7 @@ def dtypes_of(x: Operand, dtype: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Return the dtype of a result, which may be given, and that in which items are combined."""
     wanted = dtype_of("dtype", dtype)
     if wanted is None:
-        wanted = x.dtype
+        wanted = structs.closed(structs.normal("x", x.dtype))
     elif x.dtype.names is not None or wanted.names is not None:
         said = structs.text(x.dtype)
         raise TypeError(f"dtype: expected None or one of numbers, and `x` is of {said}, got {dtype!r}")

@@ -190,12 +190,6 @@ def test_names_of_reductions(rng):
     assert cdask.min(x).name != cdask.reduce(x, np.minimum).name
 
 
-def test_places_in_arrays_without_dimensions():
-    for keepdims in (False, True):
-        found = cdask.argmin(da.from_array(np.array(3.0)), keepdims=keepdims)
-        assert found.shape == found.compute().shape == ()
-
-
 # --- Counts, and the first k --------------------------------------------------------------------------------
 
 

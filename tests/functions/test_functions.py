@@ -293,6 +293,47 @@ def test_an_output_that_overlaps_the_input_is_refused():
     assert np.array_equal(arrays.scan(y, out=x[:5]), np.cumsum(np.arange(0, 10, 2)))
 
 
+def unaligned(items):
+    """Return items that begin at an odd address, one behind the other."""
+    return np.frombuffer(b"-" + items.tobytes(), items.dtype, offset=1).reshape(items.shape)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f4", "c16", "gaps"])
+def test_host_arrays_that_are_not_aligned_are_taken_as_strided_ones_are(dtype):
+    gaps = np.dtype({"names": ["a", "b"], "formats": ["i4", "i8"], "offsets": [0, 16], "itemsize": 24})
+    items = np.arange(12).astype(gaps if dtype == "gaps" else dtype)
+    x, plain = unaligned(items), dtype != "gaps"
+    assert x.flags.c_contiguous and x.__array_interface__["data"][0] % 2
+    for _ in range(3):  # recorded, too
+        for given in (x, items):
+            found, second = (arrays.take(each, np.array([3, 1])) for each in (given, given[1:]))
+            np.testing.assert_array_equal(found if plain else found[1], [3, 1])
+            np.testing.assert_array_equal(second if plain else second[1], [4, 2])
+            if plain:
+                assert arrays.sum(given) == 66
+                rows = arrays.scan(given.reshape(3, 4), lambda a, b: b, axis=1)
+                assert np.array_equal(rows, items.reshape(3, 4))
+                assert arrays.equal(given, items) and arrays.isin(given, x).all()
+    if plain:
+        out = np.frombuffer(bytearray(1 + x.nbytes), dtype, offset=1)
+        with pytest.raises(ValueError, match=r"out: expected an array aligned to \d+ bytes, got one at 0x"):
+            arrays.scan(x, out=out)
+
+
+def test_items_of_an_iterator_are_moved_as_they_are():
+    with cupar.device("cpu"):
+        halves = cupar.TransformIterator(np.arange(4, dtype="f4"), lambda a: a / 2, np.float32)
+        assert arrays.take(halves, np.array([3, 1])).tolist() == [1.5, 0.5]
+        assert arrays.repeat(halves, 2)[:3].tolist() == [0, 0, 0.5]
+        assert arrays.take_ranges(halves, np.array([1]), np.array([3])).tolist() == [0.5, 1]
+
+
+def test_a_column_of_one_packed_record():
+    records = np.zeros(3, [("tag", "i1"), ("value", "f8")])
+    records["value"] = 3, 1, 2
+    assert [arrays.sum(records[:n]["value"]) for n in (0, 1, 2, 3)] == [0, 3, 4, 6]
+
+
 def test_where_arrays_are_decides_and_a_setting_may_refuse_the_host(monkeypatch):
     assert arrays.scan(X[0]).tolist() == [0, 1, 3]
     for _ in range(2):  # known, too

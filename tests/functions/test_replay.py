@@ -167,7 +167,7 @@ def test_arrays_that_share_memory_once_recorded_are_read_rightly():
 @pytest.mark.parametrize("dtype", ["i4, f4", "c8"])
 def test_an_array_whose_items_are_read_by_larger_ones_is_aligned_to_these(dtype):
     """NumPy has no alignment for packed structs; complex64 is moved in words of 8 bytes."""
-    x = np.zeros(3, dtype)
+    x = np.ones(3, dtype)
 
     def moved(x):
         return arrays.transform(lambda s: s[1], x) if x.dtype.names else arrays.repeat(x, 2)
@@ -177,11 +177,8 @@ def test_an_array_whose_items_are_read_by_larger_ones_is_aligned_to_these(dtype)
     misaligned = np.zeros(x.nbytes + 8, "u1")
     for begin in range(8):
         y = misaligned[begin : begin + x.nbytes].view(dtype)
-        if begin % (4 if x.dtype.names else 8):
-            with pytest.raises(ValueError, match="expected an array aligned to"):
-                moved(y)
-        else:
-            moved(y)
+        y[:] = x
+        assert np.array_equal(moved(y), moved(x))
 
 
 @pytest.mark.parametrize("none", [np.empty(0, "f4"), np.empty((0, 3), "f4")], ids=["0", "0 x 3"])

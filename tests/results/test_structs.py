@@ -6,7 +6,7 @@ from numba import cuda as numba_cuda
 from support.results import Structs, cp, needs_gpu
 
 import cupar
-from cupar import OpKind, SortOrder, gpu_struct
+from cupar import OpKind, SortOrder, arrays, gpu_struct
 
 SIZES = [0, 1, 31, 1000, 100_003]
 CODES = "?bBhHiIqQefdFD"
@@ -594,3 +594,46 @@ def test_sums_of_what_is_made_of_complex_numbers_that_begin_in_the_middle_of_a_w
         for source, expected in ((d_in, host.sum()), (doubled, 2 * host.sum())):
             cupar.reduce_into(source, d_out, OpKind.PLUS, h_init).run(source, d_out, n, h_init)
             assert d_out.get()[0] == expected + 1
+
+
+GAPS = {
+    "between": [("a", "f8"), ("b", "i8"), ("c", "f8")],
+    "behind": [("a", "f8"), ("c", "f8"), ("b", "i4")],
+    "nested": [
+        ("a", "f8"),
+        ("c", {"names": ["x", "y"], "formats": ["i4", "f8"], "offsets": [0, 16], "itemsize": 24}),
+        ("b", "u1"),
+        ("d", "i8"),
+    ],
+}
+
+
+def on_host(array):
+    return array.get() if hasattr(array, "get") else array
+
+
+@pytest.mark.parametrize("kind", GAPS)
+def test_some_fields_of_records(rng, kind):
+    """As structs of these fields: a view of some fields has gaps, and results have none."""
+    records = np.zeros(100, np.dtype(GAPS[kind], align=True))
+    records["a"], inner = rng.permutation(100), records["c"]
+    (inner if inner.dtype.names is None else inner["y"])[:] = np.arange(100)
+    names = [name for name in records.dtype.names if name != "b"]
+    x, expected = cp.asarray(records.view(np.uint8)).view(records[names].dtype), [records[n] for n in names]
+
+    def check(found, places):
+        for each, field in zip(found, expected, strict=True):
+            fields = [field] if field.dtype.names is None else [field[name] for name in field.dtype.names]
+            for one, wanted in zip(each if isinstance(each, tuple) else (each,), fields, strict=True):
+                assert one.dtype == wanted.dtype and np.array_equal(on_host(one), wanted[places])
+
+    a = records["a"]
+    greatest, above = lambda p, q: p if p.a > q.a else q, lambda p: p.a > 70
+    runs = np.array([np.argmax(a[: n + 1]) for n in range(100)])
+    check(arrays.reduce(x, greatest), np.argmax(a))
+    check(arrays.scan(x, greatest), runs)
+    check(arrays.copy_if(x, above), a > 70)
+    check(arrays.sort(x, less=lambda p, q: p.a < q.a), np.argsort(a))
+    check(arrays.take(x, cp.asarray(np.array([5, 2]))), [5, 2])
+    check(arrays.reduce_by_key(cp.asarray(np.arange(100) // 100), x, greatest).values, [np.argmax(a)])
+    assert np.array_equal(on_host(arrays.transform(lambda p: p.a, x)), a)
