@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _cache
+from ._base import bounded
 from ._base.data import dataclass
 from ._base.errors import RefusedError
 from ._base.warnings import CacheWarning, warn_once
@@ -293,12 +294,7 @@ def clear(*, memory: bool = True, disk: bool = True) -> None:
     _check_bool("memory", memory)
     _check_bool("disk", disk)
     if memory:
-        from . import iterators
-        from ._obtain import factory_cache, obtain
-
-        obtain.forget()
-        factory_cache.forget()
-        iterators.forget()
+        bounded.clear()
     if disk:
         found = _cache.disk()
         if found is not None:

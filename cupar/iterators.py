@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from . import structs
+from ._base.bounded import of_builds
 from ._base.causes import brief
 from ._base.data import Recent
 from ._base.device import is_cpu
@@ -415,7 +416,7 @@ class TransformOutputIterator(Iterator):
 _Resolved = tuple[Operator, np.dtype[Any]]
 # Operators of transforms, and what tells whether a function of the same code still means the same. None has
 # captured arrays, which it would keep alive.
-_operators: Recent[tuple[Any, ...], tuple[Callable[[Any], bool], _Resolved]] = Recent(128)
+_operators: Recent[tuple[Any, ...], tuple[Callable[[Any], bool], _Resolved]] = of_builds(Recent(128))
 
 
 def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:
@@ -437,12 +438,6 @@ def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) ->
             holds = walk.fingerprint(op).guard.checker() if type(op) is FunctionType else _always
             _operators[key] = holds, found
     return found
-
-
-def forget() -> None:
-    """Forget the operators of transforms, and the structures of iterators."""
-    _operators.clear()
-    nodes.forget()
 
 
 def _always(op: Any) -> bool:

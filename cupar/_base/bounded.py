@@ -1,4 +1,4 @@
-"""Maps with a bound, cachetools', as a process with threads, forks and interrupts needs them."""
+"""Process-wide tables: maps with a bound, for threads, forks and interrupts; and a list of all with builds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from . import fork
+from .data import Recent
 
 if TYPE_CHECKING:
     from cachetools import Cache
@@ -84,3 +85,32 @@ class Bounded(Generic[V]):
 
     def __len__(self) -> int:
         return self._do(len)
+
+
+# --- Tables of builds, and of what is made of builds -------------------------------------------------------
+
+registered: list[Any] = []
+
+
+def of_builds(table: T) -> T:
+    """Register a table, or as a decorator, a function with a cache.
+
+    A `Recent` table is empty in a forked child, which never destroys its parent's items: they may have GPU
+    handles. Other tables have their own way of that.
+    """
+    registered.append(table)
+    return table
+
+
+def clear() -> None:
+    """Empty all tables of builds."""
+    for table in [*registered]:
+        (getattr(table, "cache_clear", None) or table.clear)()
+
+
+@fork.in_child
+def _forget() -> None:
+    for table in registered:
+        if isinstance(table, Recent) and (kept := table.all()):
+            fork.leak(kept)
+            table.clear()

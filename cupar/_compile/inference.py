@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from .. import structs
-from .._base.bounded import Bounded
+from .._base.bounded import Bounded, of_builds
 from .._base.device import has_gpus, is_cpu
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
@@ -25,7 +25,7 @@ from .key import result_parts
 
 _CC = 75  # types and registrations with numba are the same on all GPUs
 
-_results: SingleFlightCache[np.dtype[Any]] = SingleFlightCache(maxsize=1024)
+_results: SingleFlightCache[np.dtype[Any]] = of_builds(SingleFlightCache(maxsize=1024))
 # What uses nothing of others', and what of theirs was registered when that was so.
 _unextended: Bounded[object] = Bounded(functools.partial(LRUCache, 1024))
 
@@ -82,11 +82,6 @@ def _inferred_on_cpu(op: Operator) -> np.dtype[Any]:
         return found
 
     return off_main_thread(infer)
-
-
-def forget() -> None:
-    """Clear the result dtypes that this process has in memory."""
-    _results.clear()
 
 
 def refuse_extended(spec: Specialisation, build: Callable[[Specialisation], object]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.bounded import of_builds
 from .._base.device import is_cpu
 from .._base.fork import in_child
 from ..iterators import (
@@ -105,6 +106,7 @@ def indices(function: Any, *numbers: int) -> Any:
     return _indices(is_cpu(), function, numbers)
 
 
+@of_builds
 @lru_cache(256)
 def _indices(on_cpu: bool, function: Any, numbers: tuple[int, ...]) -> Any:
     return TransformIterator(with_numbers(CountingIterator(np.int64(0)), *numbers), function, INT64)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.bounded import of_builds
 from .._base.fork import in_child
 from .._device import driver
 from .._ir.iterator import Iterator, Leaf
@@ -249,6 +250,7 @@ def _place_in_items(s: Any) -> Any:
     return _one_of(i, 8, first, second) >> shift
 
 
+@of_builds
 @lru_cache(8)
 def _few_places(itemsize: int) -> TransformIterator:
     zero, shift = ConstantIterator(np.zeros((), _PLACES)[()]), constant(itemsize.bit_length() - 1)

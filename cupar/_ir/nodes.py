@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from .. import structs
+from .._base.bounded import of_builds
 from .._base.causes import nested
 from .._base.data import Recent, dataclass, fields, replace
 from . import cpp
@@ -478,7 +479,7 @@ class Transform(_Changing):
 
 DEEPEST = 100
 
-_made: Recent[tuple[Any, ...], Any] = Recent(512)
+_made: Recent[tuple[Any, ...], Any] = of_builds(Recent(512))
 
 
 def interned(key: tuple[Any, ...], make: Callable[[], N]) -> N:
@@ -502,11 +503,6 @@ def interned(key: tuple[Any, ...], make: Callable[[], N]) -> N:
         if all(each.operator is None or each.operator.state is None for each in node.walk()):
             _made[key] = node
         return node
-
-
-def forget() -> None:
-    """Forget the nodes that were made."""
-    _made.clear()
 
 
 def pointer(dtype: DType) -> Pointer:

@@ -14,6 +14,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import structs
+from .._base.bounded import of_builds
 from .partition import Factors, partitioned, rows
 from .program import Body, words
 
@@ -94,6 +95,7 @@ def call(function: Function, arrays: Sequence[Any], static: Static, outputs: Out
     return found
 
 
+@of_builds
 @functools.lru_cache(512)
 def _jitted(function: Function, static: Static, outputs: Outputs) -> Any:
     return jax.jit(lambda *arrays: call(function, arrays, static, outputs))

@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from .. import _cache, structs
-from .._base import fork
+from .._base.bounded import of_builds
 from .._base.causes import EXPECTED, cause, nested, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
@@ -182,7 +182,7 @@ tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those
 
 def new_table() -> Recent[Any, Any]:
     """Return a new table, forgotten with all others."""
-    made: Recent[Any, Any] = Recent(_MOST)
+    made: Recent[Any, Any] = of_builds(Recent(_MOST))
     tables.append(made)
     return made
 
@@ -330,11 +330,4 @@ def _memoise(
 def forget() -> None:
     """Clear the tables of all factories."""
     for table in tables:
-        table.clear()
-
-
-@fork.in_child
-def _forget_all() -> None:
-    for table in tables:
-        fork.leak(table.all())
         table.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .._base.bounded import of_builds
 from .._base.causes import cause
 from .._base.data import replace
 from .._base.errors import BuildError
@@ -15,7 +16,7 @@ from .._store.memory import SingleFlightCache
 
 Code = bytes | Linkable
 
-_compiled: SingleFlightCache[bytes] = SingleFlightCache(maxsize=256)
+_compiled: SingleFlightCache[bytes] = of_builds(SingleFlightCache(maxsize=256))
 
 
 def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
@@ -48,8 +49,3 @@ def _made(code: Linkable, cc: int) -> Linkable:
         digest(parts), lambda: entries.fetch(parts, make, lambda entry: entry.payload)[1]
     )
     return replace(code, kind="ltoir", data=ltoir, headers=())
-
-
-def forget() -> None:
-    """Clear the compiled code in memory."""
-    _compiled.clear()

@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.bounded import of_builds
 from .._base.data import replace
 from .._base.device import is_cpu
 from .._base.errors import AbandonedError, BuildError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=Launchable)
 
-_algorithms: SingleFlightCache[Launchable] = SingleFlightCache(maxsize=1024)
+_algorithms: SingleFlightCache[Launchable] = of_builds(SingleFlightCache(maxsize=1024))
 
 
 class Observer(Protocol):
@@ -300,15 +301,3 @@ def _kernels(spec: Specialisation) -> str:
         return digest(build_parts(spec) if spec.is_kernel or spec.is_cpu else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
         return ""
-
-
-def forget() -> None:
-    """Clear all builds in memory, except those in the tables of factories."""
-    from .._compile import inference
-    from . import linked
-
-    _algorithms.clear()
-    produce.templates.clear()
-    linked.forget()
-    inference.forget()
-    tuned.forget()

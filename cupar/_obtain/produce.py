@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _cache
 from .._base import log
+from .._base.bounded import of_builds
 from .._base.device import public, text
 from .._call.built import Artifacts, Build, Built, Policy
 from .._compile import entries, toolchain
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SECONDS = 300.0  # that a helper may take for a link, which usually takes 2
 
-templates: SingleFlightCache[list[bytes]] = SingleFlightCache(maxsize=32)
+templates: SingleFlightCache[list[bytes]] = of_builds(SingleFlightCache(maxsize=32))
 
 Operators = dict[str, "list[bytes | Linkable]"]  # linked code, by parameter
 # Makes a build of a specialisation, and adds seconds by stage to a dict; returns the serialised build, the

@@ -18,6 +18,7 @@ from typing import Any
 
 from .. import _cache
 from .._base import fork, log
+from .._base.bounded import of_builds
 from .._base.warnings import warn_once
 from .._base.words import OFF
 from .._compile import entries
@@ -30,7 +31,7 @@ from .._store import settings
 from .._store.entry import Entry
 from .._store.settings import signing_key
 
-_known: dict[Any, str] = {}  # policies as text by device, name and scope; empty: no policy
+_known: dict[Any, str] = of_builds({})  # policies as text by device, name and scope; empty: no policy
 
 
 def applied(spec: Specialisation, device: driver.Device | None) -> Specialisation:

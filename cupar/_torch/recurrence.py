@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .._base.bounded import of_builds
 from .._base.data import Recent
 from .._functions import scans
 from .._functions.axes import AxisLayout
@@ -34,8 +35,8 @@ from .templates import template
 # --- The kernel -------------------------------------------------------------------------------------------
 
 # By what the code depends on; and by all that a call depends on but addresses.
-_plans: Recent[Any, Any] = Recent(128)
-_calls: Recent[Any, Any] = Recent(512)
+_plans: Recent[Any, Any] = of_builds(Recent(128))
+_calls: Recent[Any, Any] = of_builds(Recent(512))
 
 
 def _plan(key: Any, b: Any, layout: AxisLayout, reverse: bool, has_initial: bool) -> Any:
@@ -141,7 +142,7 @@ def neighbours(x: Any, dim: int, later: bool, edge: Any = None) -> Any:
     return torch.cat([edge, x.narrow(dim, 0, length - 1)], dim)
 
 
-_gradients: Recent[Any, Any] = Recent(512)
+_gradients: Recent[Any, Any] = of_builds(Recent(512))
 
 
 def _gradient_call(b: Any, dim: int, reverse: bool) -> Any:

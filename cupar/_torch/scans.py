@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .._base.bounded import of_builds
 from .._base.data import Recent
 from .._functions.values import accumulated, cast, casting
 from .._ir.iterator import over
@@ -64,7 +65,7 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
 
 def _kernel(function: UserFunction) -> Any:
     """Return the scan by a function, whose builds are kept."""
-    known: Recent[Any, Any] = Recent(32)
+    known: Recent[Any, Any] = of_builds(Recent(32))
 
     def made(x: Any, kind: int, reverse: bool) -> Any:
         fn = function.unchanged()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from .. import cache
+from .._base.bounded import of_builds
 from .._base.device import CPU, is_cpu, public, text, using
 from .._call.algorithm import Algorithm
 from .._call.built import Build
@@ -23,7 +24,7 @@ from . import _blob
 
 __all__ = ["clear_all_caches", "clear_pch_cache", "pch_cache_dir"]
 
-_made: WeakValueDictionary[Specialisation, Made] = WeakValueDictionary()
+_made: WeakValueDictionary[Specialisation, Made] = of_builds(WeakValueDictionary())
 _Checks = tuple[tuple[Callable[[Any], bool], Any], ...]
 
 
@@ -193,7 +194,6 @@ def rename(error: Exception, names: Iterable[tuple[str, str]]) -> None:
 
 def clear_all_caches() -> None:
     """Forget all builds of this process. Those on disk are found again; `cupar.cache.clear` removes them."""
-    _made.clear()
     cache.clear(disk=False)
 
 
