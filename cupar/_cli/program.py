@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from io import FileIO
@@ -15,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from . import STARTED, STARTED_PATH
+from . import ALONE, CHILDREN, PYTHON, STARTED, STARTED_PATH
 from .command import FailedError, Terminated, UsageError
 
 if TYPE_CHECKING:
@@ -34,24 +35,25 @@ class ProgramResult(NamedTuple):
     outcomes: dict[str, Outcome]
 
 
-def become(words: Sequence[str], *, is_quiet: bool) -> NoReturn:
+def become(words: Sequence[str], *, is_quiet: bool, reaches_children: bool) -> NoReturn:
     """Become a program: `words` are a command line of python's, which is what runs from here on."""
-    command, environment = _start(words, "run quiet" if is_quiet else "run said")
+    folder = "" if is_quiet else tempfile.mkdtemp(prefix="cupar-run-")
+    command, environment = _start(words, *_to_run(os.getpid(), reaches_children, folder))
     sys.stdout.flush()
     os.execve(command[0], command, environment)
 
 
-def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
-    """Run a program; return its exit status, negative for a signal, and its requests."""
-    with closing(_file()) as file:
-        status = _run(words, f"run {file.fileno()}", file)
-        text = _text(file)
-    if text:
-        return status, json.loads(text)
-    from .. import _cache
+def watched(words: Sequence[str], *, reaches_children: bool) -> tuple[int, dict[str, Any]]:
+    """Run a program; return its exit status, negative for a signal, and its and its processes' requests."""
     from .._ahead import watch
 
-    return status, watch.Summary(_cache.Stats(), 0, 0).document()
+    with tempfile.TemporaryDirectory(prefix="cupar-run-") as folder:
+        status = _run(words, _to_run(0, reaches_children, folder))
+        return status, watch.summed(folder).document()
+
+
+def _to_run(first: int, reaches_children: bool, folder: str) -> list[str]:
+    return ["run", str(first), CHILDREN if reaches_children else ALONE, folder]
 
 
 def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> ProgramResult:
@@ -79,7 +81,8 @@ def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Prog
         of the current device.
     """
     with closing(_file()) as file:
-        status = _run([str(script), *arguments], f"ask {file.fileno()} {','.join(map(str, ccs))}", file)
+        what = ["ask", str(file.fileno()), ",".join(map(str, ccs))]
+        status = _run([str(script), *arguments], what, file.fileno())
         return _received(_text(file), str(script), status)
 
 
@@ -119,9 +122,9 @@ def _text(file: FileIO) -> bytes:
     return file.readall()
 
 
-def _run(words: Sequence[str], what: str, file: FileIO) -> int:
-    command, environment = _start(words, what)
-    with subprocess.Popen(command, env=environment, pass_fds=[file.fileno()]) as process:
+def _run(words: Sequence[str], what: Sequence[str], *descriptors: int) -> int:
+    command, environment = _start(words, *what)
+    with subprocess.Popen(command, env=environment, pass_fds=descriptors) as process:
         try:
             return process.wait()
         except KeyboardInterrupt as received:
@@ -134,8 +137,8 @@ def _run(words: Sequence[str], what: str, file: FileIO) -> int:
             raise
 
 
-def _start(words: Sequence[str], what: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment of a program."""
+def _start(words: Sequence[str], *what: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a program, and in it what `started` is to do."""
     if not sys.executable:
         raise FailedError("there is no Python interpreter to run a program with: sys.executable is empty")
     options = _options(sys.orig_argv[1:])
@@ -144,7 +147,7 @@ def _start(words: Sequence[str], what: str) -> tuple[list[str], dict[str, str]]:
             raise UsageError(
                 f"{refused}: python would not import the sitecustomize that starts cupar; leave it out"
             )
-    environment = {**os.environ, STARTED: what, "PYTHONPATH": str(_FOLDER)}
+    environment = {**os.environ, STARTED: "\n".join([PYTHON, *what]), "PYTHONPATH": str(_FOLDER)}
     path = os.environ.get("PYTHONPATH")
     if path is not None:
         environment[STARTED_PATH] = path

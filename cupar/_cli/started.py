@@ -10,22 +10,28 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import cupar
 
-from . import STARTED, STARTED_PATH
+from . import CHILDREN, STARTED, STARTED_PATH
 
 
 def begin() -> None:
-    """Install the observer that the environment asks for, and restore the user's environment."""
-    purpose, *words = os.environ.pop(STARTED).split()
+    """Install the observer that the environment asks for, and restore the user's environment.
+
+    Where new processes of the program are to begin in this way, too, the environment stays.
+    """
+    _, purpose, *words = os.environ[STARTED].split("\n")
     path = os.environ.pop(STARTED_PATH, None)
-    if path is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = path
+    if CHILDREN not in words:
+        del os.environ[STARTED]
+        if path is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = path
     if purpose == "run":
         _run(*words)
     else:
@@ -35,45 +41,53 @@ def begin() -> None:
 # --- cupar run
 
 
-def _run(told: str) -> None:
-    """Put cupar.compute in the place of cuda.compute, and tell at the end what was asked for.
+def _run(first: str, _reach: str, folder: str) -> None:
+    """Put cupar.compute in the place of cuda.compute, and count what is asked for, in a file of `folder`.
 
-    The summary goes to standard error if `told` is ``said``, nowhere if it is ``quiet``, else as JSON to the
-    file of that number.
+    At its end, the process of number `first` tells what all have asked for. Without a folder nothing is told.
     """
     from . import alias
 
     alias.replace()
-    if told == "quiet":
+    if not folder:
         return
     watchers: list[Any] = []
 
     def observe() -> Any:
         from .._ahead import record, watch
 
-        watchers.append(watch.Watcher(record.from_environment()))
+        watchers.append(watch.Watcher(record.from_environment(), folder))
         return watchers[-1]
 
     cupar._observing = observe
-    if told != "said":
-        os.set_inheritable(int(told), False)
     # The first function is the last that is called, when the program's threads and own functions are done.
-    atexit.register(_tell, told, watchers, os.getpid())
+    atexit.register(_tell, watchers, folder, int(first))
 
 
-def _tell(told: str, watchers: list[Any], process: int) -> None:
-    if os.getpid() != process:  # one that was forked
-        return
-    if told != "said":
-        import json
-
-        if watchers:
-            os.write(int(told), json.dumps(watchers[-1].summary().document()).encode())
+def _tell(watchers: list[Any], folder: str, first: int) -> None:
+    """Write what this process has asked for; in the first one, say what all have."""
+    for each in watchers:
+        each.tell()
+    if os.getpid() != first:  # one that was started or forked
         return
     from .._base.words import NOTHING_ASKED
     from .terminal import complain
 
-    complain(str(watchers[-1].summary()) if watchers else NOTHING_ASKED)
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - nothing else needs pathlib here
+    except OSError:
+        return
+    said = NOTHING_ASKED
+    if names:
+        from .._ahead import watch
+
+        said = str(watch.summed(folder))
+    complain(said)
+    for name in names:
+        with suppress(OSError):
+            os.unlink(f"{folder}/{name}")  # noqa: PTH108
+    with suppress(OSError):  # a process that still runs has written to it
+        os.rmdir(folder)  # noqa: PTH106
 
 
 # --- cupar build and cupar tune

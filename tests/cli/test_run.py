@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +151,9 @@ f()
 """
 
 
+RUN = [sys.executable, "-m", "cupar", "run", "--quiet", "--no-children"]
+
+
 @pytest.fixture
 def same(tmp_path, program):
     """Return what runs a command line of python's alone and under cupar, and compares all that is seen."""
@@ -167,7 +171,7 @@ def same(tmp_path, program):
         environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache"), **environment}
         alone, under = (
             subprocess.run([*command, *words], env=environment, **given)
-            for command in ([sys.executable], [sys.executable, "-m", "cupar", "run", "--quiet"])
+            for command in ([sys.executable], RUN)
         )
         assert under.stdout == alone.stdout
         assert under.stderr == alone.stderr
@@ -335,3 +339,93 @@ def test_recording_goes_on(run, program, tmp_path):
     listed = tmp_path / "asked.jsonl"
     run(program(PROGRAM), environment={"CUPAR_RECORD": str(listed)})
     assert listed.read_text().count('"reduce_into"') == 1
+
+
+# --- Processes of a program
+
+STARTS = """
+import multiprocessing, os, signal, subprocess, sys
+
+def ask(*_):
+    from cuda.compute import OpKind, ProxyArray, ProxyValue, make_reduce_into
+
+    given = {"d_in": ProxyArray("f4"), "d_out": ProxyArray("f4"), "h_init": ProxyValue("f4")}
+    return make_reduce_into(**given, op=OpKind.PLUS, compute_capability=90).__class__.__module__.split(".")[0]
+
+def ask_and_die():
+    ask()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    found = [ask()]
+    for method in sys.argv[1:]:
+        if method == "subprocess":
+            code = "import program; print(program.ask())"
+            done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "MORE": "1"}, stdout=-1)
+            found.append(done.stdout.decode().strip())
+        elif method == "os.fork":
+            if not (child := os.fork()):
+                ask()
+                os._exit(0)
+            os.waitpid(child, 0)
+        elif method == "execv" and not os.environ.get("AGAIN"):
+            os.environ["AGAIN"] = "1"
+            os.execv(sys.executable, [sys.executable, *sys.argv])
+        elif method == "killed":
+            process = multiprocessing.get_context("spawn").Process(target=ask_and_die)
+            process.start()
+            process.join()
+        elif method != "execv":
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                found += pool.map(ask, [0])
+    print(*found)
+"""
+
+
+def counted(done):
+    """Return the numbers of the line at the end: built, found and in memory."""
+    line = done.stderr.splitlines()[-1]
+    return tuple(map(int, re.search(r"cupar: (\d+) built .*; (\d+) found.*; (\d+) in memory", line).groups()))
+
+
+def test_new_processes_have_cupar_and_are_counted(run, program, tmp_path):
+    path, folder = program(STARTS), tmp_path / "temporary"
+    folder.mkdir()
+    own = {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = run(path, "subprocess", "spawn", "forkserver", "killed", environment=own)
+    assert done.stdout.split() == ["cupar"] * 4
+    assert counted(done) == (1, 4, 0)
+    assert not [*folder.iterdir()]
+    done = run("--json", path, "subprocess", "os.fork", environment=own)
+    told = json.loads(done.stdout)
+    assert (told["built"], told["disk"] + told["memory"]) == (0, 3)
+    assert done.stderr.split() == ["cupar"] * 2
+    assert counted(run(path, "execv", environment=own)) == (0, 2, 0)
+    assert not [*folder.iterdir()]
+
+
+def test_workers_of_pytest_have_cupar(run, program, tmp_path):
+    program(STARTS)
+    program(
+        "import program\ndef test_it(): assert program.ask() == 'cupar'\ntest_again = test_it", "test_it.py"
+    )
+    words = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_it.py"]
+    done = run(*words, environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])})
+    assert "2 passed" in done.stdout
+    assert sum(counted(done)) == 2
+
+
+def test_children_may_be_left_alone(run, program):
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    shown = "import os, sys; print('cupar' in sys.modules, '_CUPAR_STARTED' in os.environ)"
+    assert run("--quiet", "--no-children", "-c", code, shown).stdout == "False False\n"
+    assert run("--quiet", "-c", code, shown).stdout == "True True\n"
+    left = run("--quiet", "-c", "import os; os.environ['_CUPAR_STARTED'] = 'another'\n" + code, shown)
+    assert left.stdout == "False True\n", "an interpreter of another environment"
+
+
+def test_the_users_own_start_is_imported_in_children(run, program, tmp_path):
+    program("import builtins\nbuiltins.mine = 1", "site/sitecustomize.py")
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(mine)'])"
+    path = os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])
+    assert run("-c", code, environment={"PYTHONPATH": path}).stdout == "1\n"
