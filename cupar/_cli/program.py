@@ -38,9 +38,13 @@ class ProgramResult(NamedTuple):
 def become(words: Sequence[str], *, is_quiet: bool, reaches_children: bool) -> NoReturn:
     """Become a program: `words` are a command line of python's, which is what runs from here on."""
     folder = "" if is_quiet else tempfile.mkdtemp(prefix="cupar-run-")
-    command, environment = _start(words, *_to_run(os.getpid(), reaches_children, folder))
-    sys.stdout.flush()
-    os.execve(command[0], command, environment)
+    try:
+        command, environment = _start(words, *_to_run(os.getpid(), reaches_children, folder))
+        sys.stdout.flush()
+        os.execve(command[0], command, environment)
+    finally:  # nothing was run
+        if folder:
+            Path(folder).rmdir()
 
 
 def watched(words: Sequence[str], *, reaches_children: bool) -> tuple[int, dict[str, Any]]:

@@ -308,10 +308,12 @@ def test_a_signal_reaches_a_program_that_is_waited_for(program, tmp_path, receiv
     assert (tmp_path / "ended").exists() == (received == signal.SIGINT)
 
 
-def test_mistakes(run, program):
+def test_mistakes(run, program, tmp_path):
     assert "name a script" in run(status=2).stderr
     assert "unrecognized arguments: --fast" in run("--fast", program(""), status=2).stderr
-    assert "error: -I: python would not import" in run("-OI", program(""), status=2).stderr
+    refused = run("-OI", program(""), status=2, environment={"TMPDIR": str(tmp_path)})
+    assert "error: -I: python would not import" in refused.stderr
+    assert not [*tmp_path.glob("cupar-run-*")]
 
 
 def test_what_was_imported_before_is_not_replaced():
@@ -406,13 +408,13 @@ def test_new_processes_have_cupar_and_are_counted(run, program, tmp_path):
 
 def test_workers_of_pytest_have_cupar(run, program, tmp_path):
     program(STARTS)
-    program(
-        "import program\ndef test_it(): assert program.ask() == 'cupar'\ntest_again = test_it", "test_it.py"
-    )
-    words = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_it.py"]
-    done = run(*words, environment={"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])})
-    assert "2 passed" in done.stdout
-    assert sum(counted(done)) == 2
+    program("import program\ndef test_it(): assert program.ask() == 'cupar'", "test_it.py")
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    own = {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    words = ["-m", "pytest", "-q", "-p", "xdist", "-n1", "-p", "no:cacheprovider", "test_it.py"]
+    done = run(*words, environment=own)
+    assert "1 passed" in done.stdout
+    assert counted(done) == (1, 0, 0)
 
 
 def test_children_may_be_left_alone(run, program):
