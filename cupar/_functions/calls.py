@@ -471,9 +471,8 @@ def enter(
     def call(recording: replay.Recording | None = None) -> Any:
         work = Work(library, stream, recording)
         operands: list[Operand | None] = []
-        for name, value in zip(_flags_of(function, of)[len(inputs) :], arguments, strict=False):
-            if name is not None:
-                flag(name, value)
+        for place, name in _flags_of(function, of):
+            flag(name, arguments[place - len(inputs)])
         for name, each in inputs.items():
             if numbers and isinstance(each, (bool, int, float, complex)):
                 operands.append(_number(name, each, library.memory(first).dtype))
@@ -498,12 +497,11 @@ def enter(
 
 
 @lru_cache(512)
-def _flags_of(function: Callable[..., Any], of: Callable[..., Any] | None) -> tuple[str | None, ...]:
-    """Return the names of the parameters behind the work; None for each that is no bool."""
+def _flags_of(function: Callable[..., Any], of: Callable[..., Any] | None) -> tuple[tuple[int, str], ...]:
+    """Return the bools among the parameters behind the work: which ones they are, and their names."""
     kinds = (function if of is None else of).__annotations__
-    return tuple(
-        name if kinds.get(name) == "bool" else None for name in [*inspect.signature(function).parameters][1:]
-    )
+    names = [*inspect.signature(function).parameters][1:]
+    return tuple((i, name) for i, name in enumerate(names) if kinds.get(name) == "bool")
 
 
 # What algorithms call their parameters, and what functions made of them may call the same.

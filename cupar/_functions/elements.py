@@ -20,7 +20,7 @@ from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of, with
 from .calls import Operand, Work, output_of, same_memory
 from .described import described
 from .rows import check_numbers, places_of
-from .values import accumulated, cast, casting, dtype_of, initial, integer, is_nonzero, whole
+from .values import accumulated, cast, casting, dtype_of, initial, integer, is_nonzero, naming_dtype, whole
 
 _BOOL = np.dtype(bool)
 
@@ -59,8 +59,9 @@ def tabulate(
     >>> arrays.tabulate(4, lambda i: i * i, like=np.empty(0))
     array([0, 1, 4, 9])
     """
-    found = TransformIterator(CountingIterator(np.int64(0)), op, dtype_of("dtype", dtype))
-    return _stored(work, found, (integer("size", size),), out)
+    numbers, wanted = CountingIterator(np.int64(0)), dtype_of("dtype", dtype)
+    with naming_dtype(numbers, op, wanted):
+        return _stored(work, TransformIterator(numbers, op, wanted), (integer("size", size),), out)
 
 
 def _linear(s: Any) -> Any:

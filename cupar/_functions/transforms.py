@@ -13,7 +13,7 @@ from ..transform import binary_transform
 from . import operators
 from .axes import collapsed, constant, strided
 from .calls import Operand, Work, enter, output_of
-from .values import casting, dtype_of
+from .values import casting, dtype_of, naming_dtype
 
 
 def _transform(work: Work, *given: Any) -> Operand:
@@ -31,16 +31,18 @@ def _transform(work: Work, *given: Any) -> Operand:
     ]
     source = sources[0] if len(sources) == 1 else ZipIterator(*sources)
     one = op if len(sources) == 1 else operators.spread(op, len(sources))
-    found = TransformIterator(source, one, dtype_of("dtype", dtype))
+    wanted = dtype_of("dtype", dtype)
+    found = TransformIterator(source, one, wanted)
     target = output_of(work, out, shape, found.dtype, [each for each in xs if each is not None])
     written = casting(target.items, found.dtype)
     if not target.size:
         return target
-    if len(sources) == 2 and not target.parts:
-        first, second = sources
-        work.run(binary_transform(first, second, written, op), first, second, written, target.size)
-    else:
-        work.copy(source, written, target.size, one)
+    with naming_dtype(source, one, wanted):
+        if len(sources) == 2 and not target.parts:
+            first, second = sources
+            work.run(binary_transform(first, second, written, op), first, second, written, target.size)
+        else:
+            work.copy(source, written, target.size, one)
     return target
 
 

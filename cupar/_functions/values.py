@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +114,19 @@ def check_same_kind(name: str, source: np.dtype[Any], target: np.dtype[Any]) -> 
             f"{name}: expected {structs.text(source)} or a dtype of no lesser kind (bool, integer, float, "
             f"complex), got {structs.text(target)}"
         )
+
+
+@contextmanager
+def naming_dtype(source: Any, op: Any, dtype: np.dtype[Any] | None) -> Iterator[None]:
+    """Let errors of an operator whose results are of a greater kind than a given dtype begin with `dtype`."""
+    try:
+        yield
+        return
+    except TypeError as error:
+        failed = error
+    if dtype is not None:
+        check_same_kind("dtype", TransformIterator(source, op).dtype, dtype)
+    raise failed
 
 
 def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -190,6 +190,9 @@ INTO_LESSER = {  # functions that would drop fractions or imaginary parts
         lambda: arrays.transform_scan(F, lambda a: a, dtype=np.int32),
         lambda: arrays.segment_reduce(F, INDEX, num_segments=1, dtype=int),
         lambda: arrays.reduce_by_key(INDEX, F, dtype=int),
+        lambda: arrays.transform(lambda a: a, F, dtype=np.int32),
+        lambda: arrays.transform(cupar.OpKind.PLUS, F, F, dtype=np.int32),
+        lambda: arrays.tabulate(2, lambda i: i * 0.5, dtype=np.int32, like=F),
     ],
 }
 
