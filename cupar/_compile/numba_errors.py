@@ -172,6 +172,9 @@ def _no_implementation(match: re.Match[str]) -> str:
         return _NO_LIST
     if name == "getattr":
         return "a kernel does not find attributes by name: write them out, as in `a.real`"
+    field = re.fullmatch(r"getitem\((?P<owner>.*), (?:'(?P<name>\w*)'|str)\)", call, re.DOTALL)
+    if field is not None:
+        return _no_key(field["owner"], field["name"])
     if name in ("str", "format", "repr", "print_item") or re.search(r"\bstr\b|'", arguments):
         return NO_STRINGS
     if "Only accept returning of array" in match.string:
@@ -193,6 +196,15 @@ def _no_implementation(match: re.Match[str]) -> str:
     if any(each == "None" or each.endswith(" or None") for each in given):
         return f"a function that it calls returns {given[0]}: a `return` is missing there"
     return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
+
+
+def _no_key(owner: str, name: str | None) -> str:
+    """Return why something cannot be indexed by a string; `name` is None if that is not a constant."""
+    if not owner.startswith("Struct("):
+        return f"{owner} cannot be indexed by a string: it has no fields"
+    if name is None or not name.isidentifier():
+        return "a struct is not indexed by a string: write its fields as attributes, as in `a.id`"
+    return f"a struct is not indexed by a string: write `a.{name}` in place of `a[{name!r}]`"
 
 
 def _not_assigned(given: list[str]) -> str:

@@ -57,25 +57,30 @@ def _reader(array: Any) -> Callable[[Any], ArrayView]:
         return readers.view_interface
     if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
         return readers.view_dlpack
-    raise TypeError(f"expected a device array, got {'None' if array is None else _describe(type(array))}")
+    raise _refusal(array)
 
 
 def _has(array: Any, *attributes: str) -> bool:
     return all(hasattr(array, each) for each in attributes)
 
 
-def _describe(cls: type) -> str:
+def _refusal(array: Any) -> TypeError:
     from . import host_arrays
 
-    if host_arrays.is_pytorchs_dtype(cls):
-        return host_arrays.PYTORCHS_DTYPE
-    if issubclass(cls, np.ndarray):
-        kind = "a NumPy array"
-    elif hasattr(cls, "__array_interface__") and not issubclass(cls, np.generic):
-        kind = cls.__name__
+    cls = type(array)
+    if issubclass(cls, np.ndarray) or (
+        hasattr(cls, "__array_interface__") and not issubclass(cls, np.generic)
+    ):
+        kind = "a NumPy array" if issubclass(cls, np.ndarray) else cls.__name__
+        there = "which is in host memory; copy it to the device, as with cupy.asarray"
+        return readers.HostArrayError(f"expected a device array, got {kind}, {there}")
+    if array is None:
+        kind = "None"
+    elif host_arrays.is_pytorchs_dtype(cls):
+        kind = host_arrays.PYTORCHS_DTYPE
     else:
-        return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
-    return f"{kind}, which is in host memory; copy it to the device, as with cupy.asarray, {readers.ON_CPU}"
+        kind = f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+    return TypeError(f"expected a device array, got {kind}")
 
 
 _converters: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
@@ -110,15 +115,16 @@ def reader_of(cls: type) -> Callable[[Any], ArrayView] | None:
     return _readers.get(cls)
 
 
-def view(name: str, array: Any) -> ArrayView:
+def view(name: str, array: Any, way_out: str = readers.ON_CPU) -> ArrayView:
     """Read an array's address, size, dtype, layout and access.
 
-    TypeError or ValueError, which begin with `name`, if it is no device array, or cannot be used as it is.
+    TypeError or ValueError, which begin with `name`, if it is no device array, or cannot be used as it is;
+    `way_out` is the end of the former's text for a host array.
     """
-    return read(name, array, is_cpu())
+    return read(name, array, is_cpu(), way_out)
 
 
-def read(name: str, array: Any, on_cpu: bool) -> ArrayView:
+def read(name: str, array: Any, on_cpu: bool, way_out: str = readers.ON_CPU) -> ArrayView:
     """Read an array of the host or of a device, as `view` does, for any default device."""
     try:
         if on_cpu:
@@ -130,6 +136,8 @@ def read(name: str, array: Any, on_cpu: bool) -> ArrayView:
             if read_in_line is not None and _has(array, *_READ_IN_LINE[reader]):
                 read_in_line.add(type(array))
         return reader(array)
+    except readers.HostArrayError as error:
+        raise TypeError(f"{name}: {error}{way_out}") from None
     except (TypeError, ValueError) as error:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
@@ -221,11 +229,19 @@ class Strided(NamedTuple):
     owner: Any = None  # as of a view
 
 
+def refuse_cpu(name: str) -> None:
+    """Raise TypeError, which begins with `name`, if a kernel is used while the device is the CPU."""
+    if is_cpu():
+        raise TypeError(
+            f"{name}: expected the device 'cuda', got 'cpu', which cupar.device or CUPAR_DEVICE says"
+            f"{readers.NO_KERNELS}"
+        )
+
+
 def strided(name: str, array: Any) -> Strided:
     """Read a device array with any strides; raise as `view` does."""
-    if is_cpu():
-        raise TypeError(f"{name}: kernels are for GPUs alone, and arrays are on the CPU here")
-    found = view(name, array)
+    refuse_cpu(name)
+    found = view(name, array, readers.NO_KERNELS)
     layout = "C" if found.c_order else "F" if found.contiguous else "A"
     is_record = type(array).__name__ == "DeviceRecord" and found.dtype.names is not None
     return Strided(found.address, found.dtype, shape(array), layout, found.writable, is_record, found.owner)

@@ -10,7 +10,12 @@ import numpy as np
 
 from .. import structs
 
-ON_CPU = 'or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
+ON_CPU = ', or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
+NO_KERNELS = ": kernels run on GPUs alone, algorithms on the CPU, too"
+
+
+class HostArrayError(TypeError):
+    """An array is in host memory, and one on a device is expected."""
 
 
 class ArrayView(NamedTuple):
@@ -56,9 +61,8 @@ torch_dtypes: dict[Any, np.dtype[Any]] = {}
 
 def view_torch(tensor: Any) -> ArrayView:
     if not tensor.is_cuda:
-        raise TypeError(
-            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda(), "
-            f"{ON_CPU}"
+        raise HostArrayError(
+            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda()"
         )
     dtype = torch_dtypes.get(tensor.dtype)
     if dtype is None:
@@ -164,9 +168,9 @@ _DEFAULT_STREAM = 1  # in DLPack's terms
 
 def view_dlpack(array: Any) -> ArrayView:
     if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
-        raise TypeError(
+        raise HostArrayError(
             f"expected a device array, got a {type(array).__name__} that is not on a CUDA device; copy it "
-            f"there, {ON_CPU}"
+            "there"
         )
     view = from_dlpack(array)
     strides = view.strides

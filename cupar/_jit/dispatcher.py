@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from .._base.causes import brief, place
-from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._call.built import Build
-from .._device import driver
+from .._device import arrays, driver
 from .._fingerprint import walk
 from .._ir.operator import CapturedState, Operator
 from .._ir.types import Parameter
@@ -82,8 +81,7 @@ class Dispatcher(Accessors):
 
     def overload_of(self, types: Types) -> Overload:
         """Return the code for arguments of some types and the current device, compiled if need be."""
-        if is_cpu():
-            raise TypeError(f"{self.__name__}: kernels are for GPUs alone, and this is on the CPU")
+        arrays.refuse_cpu(self.__name__)
         if self._declared:
             types = self._declared_for(types)
         cc = driver.current_device().cc

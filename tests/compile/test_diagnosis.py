@@ -154,6 +154,14 @@ def index_of_a_number(a, b):
     return a[0] + b  # here
 
 
+def key_of_a_struct(a, b):
+    return a if a["n"] > b["n"] else b  # here
+
+
+def key_of_a_number(a, b):
+    return a["n"] + b  # here
+
+
 def stores_in_a_number(a, b):
     a[0] = b  # here
     return b
@@ -244,6 +252,8 @@ MISTAKES = {
     string: "a kernel makes no strings: return numbers",
     percent: "a kernel makes no strings: return numbers",
     index_of_a_number: "int64 cannot be indexed: it is one item",
+    key_of_a_struct: "a struct is not indexed by a string: write `a.n` in place of `a['n']`",
+    key_of_a_number: "int64 cannot be indexed by a string: it has no fields",
     stores_in_a_number: "int64 has no items to assign: return a new value",
     index_of_a_mixed_tuple: "(int64, float64) cannot be indexed by a variable, as its items differ in type",
     calls_a_number: "int64 is called, and is no function",
@@ -259,6 +269,7 @@ MISTAKES = {
     field_out_of_range: "an index is out of range",
 }
 OF_STRUCTS = (
+    key_of_a_struct,
     index_of_a_struct,
     misspelt,
     too_few_fields,

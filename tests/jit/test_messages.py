@@ -152,6 +152,25 @@ def test_parts_of_fastmath_are_refused(given):
         cupar.jit(fastmath=given)(double)
 
 
+def test_kernels_are_for_gpus_and_say_so_where_arrays_are_not_there():
+    """And the hint that algorithms run on the CPU is theirs."""
+    kernel, x = cupar.jit(double), np.zeros(3, "f4")
+    only = "kernels run on GPUs alone, algorithms on the CPU, too$"
+    with pytest.raises(
+        TypeError, match=f"^x: expected a device array, got a NumPy array.* as with .*: {only}"
+    ):
+        kernel[1, 32](x)
+    with (
+        cupar.device("cpu"),
+        pytest.raises(TypeError, match=f"^x: expected the device 'cuda', got 'cpu'.*{only}"),
+    ):
+        kernel[1, 32](x)
+    with pytest.raises(
+        TypeError, match="^d_in: expected a device array, .*, or run algorithms on the CPU, as in"
+    ):
+        cupar.reduce_into(x, x, cupar.OpKind.PLUS, 0, cc=CC)
+
+
 def test_forall_takes_integers():
     kernel = cupar.jit(double)
     for name, given in (("ntasks", (3.5,)), ("ntasks", ("3",)), ("tpb", (3, 2.5))):

@@ -266,7 +266,7 @@ def libraries():
     """Arrays that can be read in line are, from the second launch on, of whatever library they are."""
     asked = []
     view = arrays.view
-    arrays.view = lambda name, array: asked.append(name) or view(name, array)
+    arrays.view = lambda name, array, *more: asked.append(name) or view(name, array, *more)
     for makes in ([InLine, Tensor, numbas], [numbas, InLine, Tensor], [Tensor, numbas, InLine]):
         for dtype in ("f4", "f8"):
             for each in (arrays.CUPY, arrays.TORCH, arrays.NUMBA, readers.torch_dtypes, arrays._readers):
