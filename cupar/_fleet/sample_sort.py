@@ -6,7 +6,7 @@ shards of memory, beside the input and the output, and all ranks must have it be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._launch.arguments import item_count
 from ..iterators import CountingIterator, PermutationIterator
 from ..merges import merge
 from ..operators import Op, RawOp
@@ -62,14 +61,19 @@ class Sort(Sharded):
         """Sort the shard alone; without storage, return the bytes that this takes."""
         raise NotImplementedError
 
-    def _call(self, work: Work, keys: Any, out_keys: Any, items: Any, out_items: Any, num_items: int) -> None:
+    def _check(self, arguments: Sequence[Any]) -> None:
+        """Leave it to `_call`, which tells the others of an error."""
+
+    def _call(self, work: Work, *arguments: Any) -> None:
         group, error = self.group, None
         outputs: list[Any] = []
+        given = self._named(arguments)
+        num_items = given["num_items"]
         try:
-            num_items = item_count("num_items", num_items)
-            outputs.append(first_items(work, "d_out_keys", out_keys, num_items))
-            if out_items is not None:
-                outputs.append(first_items(work, self._beside, out_items, num_items))
+            super()._check(arguments)
+            keys, items = given["d_in_keys"], given[self._beside.replace("out", "in")]
+            named = [name for name in ("d_out_keys", self._beside) if given[name] is not None]
+            outputs += [first_items(work, name, given[name], num_items) for name in named]
             buffers = self._sort_shard(work, keys, items, outputs)
         except Exception as failure:
             error = failure

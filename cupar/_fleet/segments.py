@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
 
 class _Segmented(Sharded):
     """An algorithm that works on each segment of an array in shards."""
+
+    _uses: ClassVar = {"d_in": "num_items"}
 
     def run(
         self,
@@ -222,6 +224,8 @@ def _end(s: Any) -> Any:
 
 class SegmentedScan(_Segmented):
     """A scan of segments of an array in shards; see `inclusive_segmented_scan`."""
+
+    _uses: ClassVar = {"d_in": "num_items", "d_out": "num_items"}
 
     def _build(self, work: Work, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any) -> None:
         self._carry = carry = Carry(op, self._accumulator())

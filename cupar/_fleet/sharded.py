@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from .._device import arrays as device_arrays
 from .._device import driver, streams
 from .._functions import libraries
 from .._functions.calls import Work, array_in
-from .._ir.iterator import Iterator
+from .._ir.iterator import Iterator, capacity_of
 from .._ir.specialisation import Specialisation
+from .._launch.arguments import item_count, signature
 from .._obtain.factory_cache import data_names
 from .._obtain.obtain import specification
 from ..host import View
@@ -99,6 +100,7 @@ class Sharded:
             self.group.replay(*known, handle)
         else:
             self.group.note(self._described(arguments))
+            self._check(arguments)
             with library.on(handle) if self._allocates else nullcontext():
                 self._call(Work(library, handle), *arguments)
         if self._result is None:
@@ -107,11 +109,33 @@ class Sharded:
             return self._result(Work(library, handle))
 
     def _done(self, work: Work, arguments: Sequence[Any]) -> Any:
+        self._check(arguments)
         self._call(work, *arguments)
         return None if self._result is None else self._result(work)
 
     def _enqueue(self, arguments: Sequence[Any], stream: int) -> None:
         self._call(Work(self._library, stream), *arguments)
+
+    def _check(self, arguments: Sequence[Any]) -> None:
+        """Raise unless there are the arrays that the object was built with, of the items that a call uses."""
+        given, built = self._named(arguments), {each.name for each in self._spec.arguments}
+        for name, count in {**self._spec.algorithm_class._uses, **self._uses}.items():
+            if name in given and name not in built:
+                if given[name] is not None:
+                    kind = type(given[name]).__name__
+                    raise TypeError(f"{name}: this algorithm was built without it; expected None, got {kind}")
+            elif name in given:
+                needed = item_count(count, given[count]) if count in given else 0
+                needed = count if isinstance(count, int) else needed
+                items = capacity_of(name, given[name])
+                if items < needed:
+                    raise ValueError(f"{name}: needs at least {needed} items, got an array of {items}")
+
+    def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """Return the arguments of a call by their names."""
+        return dict(zip(signature(type(self).run).parameters, arguments, strict=True))
+
+    _uses: ClassVar[dict[str, str]] = {}  # where that differs from the number of items with one GPU
 
     def _alike(self, *arguments: Any) -> dict[str, Any]:
         """Return what all ranks give to a call, which it does not agree on: by name."""

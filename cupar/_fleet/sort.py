@@ -80,7 +80,7 @@ class MergeSort(Sort):
 
         `stream` as in `cupar.Algorithm`.
         """
-        self._run(stream, (d_in_keys, d_out_keys, d_in_items, d_out_items, num_items))
+        self._run(stream, (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:

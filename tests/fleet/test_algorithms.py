@@ -1,5 +1,6 @@
 """Algorithms of ranks that are threads, against NumPy's; and ranks that differ, fail and do not call."""
 
+import inspect
 import itertools
 import json
 import threading
@@ -370,6 +371,60 @@ def test_arrays_that_a_call_cannot_use():
     ):
         with pytest.raises((TypeError, ValueError), match=told):
             call()
+
+
+NUMBERS = {
+    **{"num_items": 4, "num_samples": 4, "num_segments": 2, "num_values": 3, "k": 2, "h_init": 0},
+    **{"h_num_output_levels": 11, "h_lower_level": 0, "h_upper_level": 50},
+}
+OFFSETS = {"start_offsets_in": np.array([0, 2]), "end_offsets_in": np.array([2, 4])}
+# Outputs of as many items as a call finds, which no one knows before.
+FOUND = (
+    *("d_out_unique", "d_out_counts", "d_out_aggregates", "d_first_part_out", "d_second_part_out"),
+    *("d_unselected_out", "Select d_out", "UniqueByKey d_out_keys", "UniqueByKey d_out_items"),
+)
+
+
+def call_of(algorithm, memory):
+    """Return arguments of a call with four items by name; outputs are in the middle of some memory."""
+    given = {each: None for each in inspect.signature(algorithm.run).parameters if each != "stream"}
+    dtypes = {each.name: each.value for each in algorithm._spec.arguments}
+    for name in given:
+        if name in NUMBERS:
+            given[name] = NUMBERS[name] if name != "h_init" or getattr(algorithm, "_has_init", True) else None
+        elif name in OFFSETS:
+            given[name] = OFFSETS[name]
+        elif name in dtypes:
+            given[name] = np.arange(4).astype(dtypes[name])
+            if "out" in name or name == "d_histogram":
+                memory[name] = np.full(40, 77, dtypes[name])
+                given[name] = memory[name][8:20]
+    return given
+
+
+def test_each_array_of_a_call_is_looked_at():
+    made = [each for each in vars(ranks.Checks(distributed.group())).values() if hasattr(each, "_spec")]
+    made = [each for each in made if each._spec.arguments[0].value.names is None]
+    assert len(made) == 20
+    for algorithm in made:
+        kind, expected, found = type(algorithm).__name__, {}, {}
+        given = call_of(algorithm, expected)
+        algorithm.run(**given)
+        if kind not in ("BinarySearch", "Histogram"):  # the former is called in one phase, the latter adds
+            algorithm(np.zeros(1, "u1"), **call_of(algorithm, found))
+            np.testing.assert_equal(found, expected)
+        for name in [name for name, array in given.items() if isinstance(array, np.ndarray)]:
+            with pytest.raises(TypeError, match=f"^{name}: expected a host array, got None"):
+                algorithm.run(**{**given, name: None})
+            if name not in FOUND and f"{kind} {name}" not in FOUND:
+                memory = np.full(40, 77, given[name].dtype)
+                with pytest.raises(ValueError, match=f"^{name}: needs at least [0-9]+ items, got an array"):
+                    algorithm.run(**{**given, name: memory[8:8]})
+                assert (memory == 77).all()
+    x = np.arange(3, dtype="f4")
+    of_floats = next(each for each in made if each._spec.arguments[0].value.kind == "f")
+    with pytest.raises(TypeError, match="^d_out_values: this algorithm was built without it; expected None"):
+        of_floats.run(x, x, None, x, 3)
 
 
 def test_what_is_no_group():
