@@ -44,7 +44,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         return
     if has_offsets:
         starts, ends = (arrays[name].astype(np.int64) for name in ("start_offsets_in", "end_offsets_in"))
-        offsets.check_arrays(problem, starts, ends)
+        offsets.check_arrays(problem, starts, ends, spec.arguments)
     else:
         starts = np.arange(segments) * problem.segment_size
         ends = starts + problem.segment_size

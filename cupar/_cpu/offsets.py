@@ -6,9 +6,12 @@ others looks at them, as they may be computed, and writes for each of its parts 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .._ir.nodes import Argument
 
 WORDS = 3  # of a part: the first invalid segment or -1, which check failed, and the offset
 BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # which check failed
@@ -32,26 +35,35 @@ def capacities(problem: Any) -> tuple[int, int]:
     return problem.num_items, problem.num_items
 
 
-def check(problem: Any, found: np.ndarray[Any, Any], parts: int) -> None:
-    """Raise ValueError if one of the parts of a check found an invalid offset."""
+def check(problem: Any, found: np.ndarray[Any, Any], parts: int, arguments: Sequence[Argument] = ()) -> None:
+    """Raise ValueError if one of the parts of a check found an invalid offset of `arguments`, if known."""
     words = found[: WORDS * parts].tolist()
     for first in range(0, len(words), WORDS):
         segment, what, value = words[first : first + WORDS]
         if segment >= 0:
-            raise ValueError(_said(problem, segment, what, value))
+            raise ValueError(_said(problem, segment, what, value, arguments))
 
 
-def check_arrays(problem: Any, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
+def check_arrays(
+    problem: Any,
+    starts: np.ndarray[Any, Any],
+    ends: np.ndarray[Any, Any],
+    arguments: Sequence[Argument],
+) -> None:
     """Raise ValueError if offsets of NumPy's sorts name items that are not there."""
     for what, value, wrong in ((BEFORE, starts, starts < 0), (BEYOND, ends, ends > problem.num_items)):
         wrong = wrong & (starts < ends)
         if wrong.any():
             segment = int(wrong.argmax())
-            raise ValueError(_said(problem, segment, what, int(value[segment])))
+            raise ValueError(_said(problem, segment, what, int(value[segment]), arguments))
 
 
-def _said(problem: Any, segment: int, what: int, value: int) -> str:
-    name = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
+def _said(problem: Any, segment: int, what: int, value: int, arguments: Sequence[Argument]) -> str:
+    names = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
+    name = names[what]
+    if value < 0 and (name, "u") in [(each.name, each.value.kind) for each in arguments]:
+        value += 2**64  # it was read as an int64
+        what = BEYOND if what == BEFORE else OUTPUT_BEYOND
     capacity, capacity_out = capacities(problem)
     of_input = "the items of d_in" if isinstance(problem, SegmentOffsets) else "which is num_items"
     expected = {
@@ -59,4 +71,4 @@ def _said(problem: Any, segment: int, what: int, value: int) -> str:
         BEYOND_OUTPUT: f"at most {capacity_out}, the items of d_out",
         OUTPUT_BEYOND: f"room for the segment in d_out, which has {capacity_out} items",
     }.get(what, "0 or more")
-    return f"{name[what]}[{segment}]: expected {expected}, got {value}"
+    return f"{name}[{segment}]: expected {expected}, got {value}"

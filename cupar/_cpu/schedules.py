@@ -193,7 +193,7 @@ def schedule(spec: Specialisation, problem: Any) -> Schedule:
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
     is_search = declared.made_by == _SEARCH.made_by
     size = n << 4 if is_search else max(items, getattr(problem, "items", 0))  # each value is compared often
-    check = functools.partial(offsets.check, problem) if declared.check else None
+    check = functools.partial(offsets.check, problem, arguments=spec.arguments) if declared.check else None
     return Schedule(steps, columns, nbytes, numbers, size, check)
 
 

@@ -77,6 +77,14 @@ def test_what_is_not_there_is_refused(run, dtype):
     assert (out[N // 2 :] == 77).all()
 
 
+@pytest.mark.parametrize("run", [reduction, sort])
+def test_offsets_that_int64_does_not_hold(run):
+    starts, ends = np.array([0, 2**64 - 7, 9], "u8"), np.array([5, 2**64 - 5, 9], "u8")
+    said = r"^start_offsets_in\[1\]: expected at most 100, .* got 18446744073709551609"
+    with pytest.raises(ValueError, match=said):
+        run(X, np.zeros(N, "i8"), starts, ends)
+
+
 def test_offsets_that_are_computed_and_arrays_in_iterators():
     starts, ends, out = np.array([0, 5, 9]), np.array([5, 9, 61]), np.full(N, 77)
     half = TransformIterator(X[:60], lambda a: a)
