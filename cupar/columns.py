@@ -50,7 +50,7 @@ class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_ou
         outer, length, inner : int
             The shape of `d_in`, of which the middle axis is reduced. There are
             at most 2**33 - 1 columns.
-        h_init : numpy.ndarray of one element or number
+        h_init : number, struct or array of one element
             The initial value, of the kind that the reduction was built with.
         stream : optional
             As in `Algorithm`.
@@ -85,7 +85,7 @@ class ColumnScan(Algorithm, family=COLUMN_SCAN, uses={"d_in": "items", "d_out": 
         outer, length, inner : int
             The shape of both, of which the middle axis is scanned. There are at
             most 2**33 - 1 columns.
-        h_init : numpy.ndarray or device array of one element, or number
+        h_init : number, struct or array of one element
             The initial value, of the kind that the scan was built with.
         stream : optional
             As in `Algorithm`.
@@ -127,9 +127,10 @@ def column_reduce(
         that of earlier items (`h_init` comes before a column's). It must be
         associative; it need not be commutative. How items are grouped is
         unspecified, but the same in every run on the same kind of GPU.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value. An array's dtype is the accumulator's; a number is
-        taken in `d_in`'s dtype. With None there is no initial value, the
+    h_init : number, struct, array of one element or None
+        The initial value. Its dtype is the accumulator's. A number of Python's
+        has none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)``
+        has integers added in int64. With None there is no initial value, the
         accumulator has `d_in`'s dtype, and columns of 0 items leave `d_out` as
         it was.
     cc, wait, link : optional
@@ -185,11 +186,12 @@ def inclusive_column_scan(
         that of earlier items (`h_init` comes before a column's). It must be
         associative; it need not be commutative. How items are grouped is
         unspecified, but the same in every run on the same kind of GPU.
-    h_init : numpy.ndarray or device array of one element, number or None
-        The initial value of each column; that of a device array is read when
-        the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype. Without one, the accumulator has
-        `d_in`'s dtype.
+    h_init : number, struct, array of one element or None
+        The initial value of each column; that in a device array is read when
+        the scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
+        integers added in int64. Without one, the accumulator has `d_in`'s
+        dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.
@@ -245,10 +247,11 @@ def exclusive_column_scan(
         that of earlier items (`h_init` comes before a column's). It must be
         associative; it need not be commutative. How items are grouped is
         unspecified, but the same in every run on the same kind of GPU.
-    h_init : numpy.ndarray or device array of one element, or number
-        The initial value of each column; that of a device array is read when
-        the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype.
+    h_init : number, struct or array of one element
+        The initial value of each column; that in a device array is read when
+        the scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
+        integers added in int64.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.

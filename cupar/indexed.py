@@ -95,9 +95,10 @@ def reduce_by_index(
         and commutative: either may be that of earlier items. Order and grouping
         are unspecified, but by default the same in every run on the same kind
         of GPU.
-    h_init : numpy.ndarray of one element or number
-        The initial value of each bin. An array's dtype is the accumulator's; a
-        number is taken in `d_in`'s dtype.
+    h_init : number, struct or array of one element
+        The initial value of each bin. Its dtype is the accumulator's. A number
+        of Python's has none, and takes `d_in`'s, in which sums may wrap:
+        ``np.int64(0)`` has integers added in int64.
     determinism : Determinism, optional
         `Determinism.NOT_GUARANTEED`: sums of floats by `OpKind.PLUS` may be
         rounded differently in each run, which is quicker if there are more than

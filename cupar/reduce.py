@@ -82,9 +82,10 @@ def reduce_into(
         and, unless `commutative` is False, commutative: either may be that
         of earlier items. Order and grouping are unspecified, but by default
         the same in every run on the same kind of GPU.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value. An array's dtype is the accumulator's; a number is
-        taken in `d_in`'s dtype. With None there is no initial value, the
+    h_init : number, struct, array of one element or None
+        The initial value. Its dtype is the accumulator's. A number of Python's
+        has none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)``
+        has integers added in int64. With None there is no initial value, the
         accumulator has `d_in`'s dtype, and a reduction of 0 items leaves
         `d_out` as it was.
     determinism : Determinism, optional

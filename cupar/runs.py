@@ -161,11 +161,12 @@ def reduce_by_key(
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which
         structs do not have.
-    h_init : numpy.ndarray or device array of one element, number or None
-        The initial value of each run; that of a device array is read when the
-        reduction runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in_values`' dtype. Without one, the accumulator
-        has `d_in_values`' dtype.
+    h_init : number, struct, array of one element or None
+        The initial value of each run; that in a device array is read when the
+        reduction runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in_values`', in which sums may wrap: ``np.int64(0)``
+        has integers added in int64. Without one, the accumulator has
+        `d_in_values`' dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.
@@ -239,10 +240,11 @@ def exclusive_scan_by_key(
         Combines two values of the accumulator's dtype, the first of which is
         that of earlier items (`h_init` comes before a run's). It must be
         associative; it need not be commutative.
-    h_init : numpy.ndarray or device array of one element, or number
-        The initial value of each run; that of a device array is read when the
-        scan runs. An array's dtype is the accumulator's; a number is taken in
-        `d_in_values`' dtype.
+    h_init : number, struct or array of one element
+        The initial value of each run; that in a device array is read when the
+        scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in_values`', in which sums may wrap: ``np.int64(0)``
+        has integers added in int64.
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which
         structs do not have.
@@ -308,10 +310,11 @@ def inclusive_scan_by_key(
         Combines two values of the accumulator's dtype, the first of which is
         that of earlier items (`h_init` comes before a run's). It must be
         associative; it need not be commutative.
-    h_init : numpy.ndarray or device array of one element, number or None
-        The initial value of each run; that of a device array is read when the
-        scan runs. An array's dtype is the accumulator's; a number is taken in
-        `d_in_values`' dtype. Without one, the accumulator has
+    h_init : number, struct, array of one element or None
+        The initial value of each run; that in a device array is read when the
+        scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in_values`', in which sums may wrap: ``np.int64(0)``
+        has integers added in int64. Without one, the accumulator has
         `d_in_values`' dtype.
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which

@@ -62,9 +62,11 @@ def exclusive_scan(
         Combines two values of the accumulator's dtype, the first of which is
         that of earlier items (`h_init` comes before all). It must be
         associative; it need not be commutative.
-    h_init : numpy.ndarray or device array of one element, or number
-        The initial value; that of a device array is read when the scan runs. An
-        array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
+    h_init : number, struct or array of one element
+        The initial value; that in a device array is read when the scan runs.
+        Its dtype is the accumulator's. A number of Python's has none, and takes
+        `d_in`'s, in which sums may wrap: ``np.int64(0)`` has integers added in
+        int64.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.
@@ -119,11 +121,12 @@ def inclusive_scan(
         Combines two values of the accumulator's dtype, the first of which is
         that of earlier items (`h_init` comes before all). It must be
         associative; it need not be commutative.
-    h_init : numpy.ndarray or device array of one element, number or None
-        The initial value; that of a device array is read when the scan runs. An
-        array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
-        With None there is no initial value, and the accumulator has `d_in`'s
-        dtype.
+    h_init : number, struct, array of one element or None
+        The initial value; that in a device array is read when the scan runs.
+        Its dtype is the accumulator's. A number of Python's has none, and takes
+        `d_in`'s, in which sums may wrap: ``np.int64(0)`` has integers added in
+        int64. With None there is no initial value, and the accumulator has
+        `d_in`'s dtype.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.

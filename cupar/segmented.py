@@ -72,7 +72,7 @@ class SegmentedReduce(
         start_offsets_in, end_offsets_in : device arrays or iterators
             At least `num_segments` items. None if the reduction was built
             without.
-        h_init : numpy.ndarray of one element or number
+        h_init : number, struct or array of one element
             The initial value, of the kind that the reduction was built with.
         stream : optional
             As in `Algorithm`.
@@ -130,9 +130,10 @@ def segmented_reduce(
         and, unless `commutative` is False, commutative: either may be that
         of earlier items. Order and grouping are unspecified, but the same in
         every run on the same kind of GPU.
-    h_init : numpy.ndarray of one element or number
-        The initial value of each segment. An array's dtype is the
-        accumulator's; a number is taken in `d_in`'s dtype.
+    h_init : number, struct or array of one element
+        The initial value of each segment. Its dtype is the accumulator's. A
+        number of Python's has none, and takes `d_in`'s, in which sums may wrap:
+        ``np.int64(0)`` has integers added in int64.
     commutative : bool, optional
         False: `op` need not be commutative. Items are combined in their order,
         the initial value before them, in any grouping.

@@ -59,7 +59,7 @@ class SegmentedScan(
             From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
         start_offsets_in, end_offsets_in : device arrays or iterators
             At least `num_segments` items. None if the scan was built without.
-        h_init : numpy.ndarray or device array of one element, or number
+        h_init : number, struct or array of one element
             The initial value, of the kind that the scan was built with.
         stream : optional
             As in `Algorithm`.
@@ -124,11 +124,12 @@ def inclusive_segmented_scan(
         associative; it need not be commutative. How items are grouped is
         unspecified, but the same in every run on the same kind of GPU, if the
         arrays are aligned alike.
-    h_init : numpy.ndarray or device array of one element, number or None
-        The initial value of each segment; that of a device array is read when
-        the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype. Without one, the accumulator has
-        `d_in`'s dtype.
+    h_init : number, struct, array of one element or None
+        The initial value of each segment; that in a device array is read when
+        the scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
+        integers added in int64. Without one, the accumulator has `d_in`'s
+        dtype.
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link : optional
@@ -195,10 +196,11 @@ def exclusive_segmented_scan(
         associative; it need not be commutative. How items are grouped is
         unspecified, but the same in every run on the same kind of GPU, if the
         arrays are aligned alike.
-    h_init : numpy.ndarray or device array of one element, or number
-        The initial value of each segment; that of a device array is read when
-        the scan runs. An array's dtype is the accumulator's; a number is taken
-        in `d_in`'s dtype.
+    h_init : number, struct or array of one element
+        The initial value of each segment; that in a device array is read when
+        the scan runs. Its dtype is the accumulator's. A number of Python's has
+        none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
+        integers added in int64.
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link : optional

@@ -47,7 +47,7 @@ FLOORS = [
     "_external",
     "_cache",
     "_store",
-    "graph",
+    "graph _arguments",
     "_device",
     "_numba _numba_cpu _pytorch",
     "operators structs",

@@ -27,7 +27,7 @@ def _combining(
 
     The last two are None if `init` is, or if the operator has no known identity.
     """
-    result, value = dtypes_of(x, dtype)
+    result, value = dtypes_of(x, dtype, init)
     first = None if init is None else initial("init", init, value)
     identity = operators.identity_of(op, value)
     return shipped("op", op, (value, value), value, on_cpu(x)), value, result, first, identity
@@ -54,13 +54,15 @@ def reduce(
         Combines two values. It must be associative and, unless `commutative` is False, commutative.
     axis : int, tuple of int or None, optional
         By default all.
-    init : number or tuple, optional
+    init : number, array of one element or tuple, optional
         Combined with the items of each result once, before them, and the result of no items. Without it, no
-        items are an error of the task, unless the operator has a known identity.
+        items are an error of the task, unless the operator has a known identity. The dtype of an array or of
+        a NumPy scalar is that of the result, unless `dtype` is given; Python's numbers have none.
     keepdims : bool, optional
         Whether reduced axes stay, with length 1.
     dtype : dtype, optional
-        Of the result, in which items are combined; by default that of `x`. float16 is combined in float32.
+        Of the result, in which items are combined; by default that of `init` or `x`. float16 is combined in
+        float32.
     commutative : bool, optional
         False: items are combined in their order. All items of several dimensions are so in C's order, for
         which dask merges blocks; `axis` is one axis otherwise.
@@ -152,8 +154,8 @@ def scan(
         be commutative.
     axis : int or None, optional
         By default all items in C's order, and the result has one dimension.
-    init : number or tuple, optional
-        Comes before all items of each row.
+    init : number, array of one element or tuple, optional
+        Comes before all items of each row. It decides the dtype as for `reduce`.
     exclusive : bool, optional
         Whether each item combines those before it alone, the first one being `init`, or by default the
         operator's identity.

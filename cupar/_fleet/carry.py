@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._arguments import initial
 from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._functions.values import cast
 from .._ir.iterator import over
-from .._launch.arguments import initial_value
 from ..host import View
 from ..iterators import PermutationIterator, TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -71,7 +71,7 @@ class Carry:
         """Return the record of an initial value, until the next one is asked for; None: of none."""
         if h_init is None:
             return self._absent
-        self._initial_value[0] = initial_value(h_init, self.value)
+        self._initial_value[0] = initial.converted(h_init, self.value)
         return self._initial
 
     def begun(self, h_init: Any, has_init: bool) -> np.ndarray[Any, Any]:

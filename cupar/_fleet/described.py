@@ -28,7 +28,10 @@ SHARDS = Surface(
             "callable or OpKind, optional",
             "Combines two values, the first of which is that of earlier items. It must be associative.",
         ),
-        "init": ("number, optional", "Comes before all items, once."),
+        "init": (
+            "number or array of one element, optional",
+            "Comes before all items, once. It decides the dtype as for `cupar.arrays.reduce`.",
+        ),
         "commutative": ("bool, optional", "False: in the order of ranks, and of items on each."),
         "less": (
             "callable or OpKind, optional",
@@ -37,8 +40,8 @@ SHARDS = Surface(
         "k": ("int", "How many, at most as many as all shards have together."),
         "dtype": (
             "dtype, optional",
-            "Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are\n"
-            "    combined in float32.",
+            "Of the result, in which items are combined; by default that of `init` or `x`. float16 and\n"
+            "    bfloat16 are combined in float32.",
         ),
         "group": (
             "Group, ProcessGroup, mpi4py communicator, Comm or None",

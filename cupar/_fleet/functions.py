@@ -64,7 +64,7 @@ def reduce(
     >>> int(arrays.reduce(np.array([3, -7, 5]), lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    result, _ = dtypes_of(x, dtype)
+    result, _ = dtypes_of(x, dtype, init)
     return reduced(work, x, group, op, init, result, commutative)
 
 
@@ -112,7 +112,7 @@ def scan(
     >>> arrays.scan(np.array([3, 1, 4, 1, 5]), lambda a, b: a if a > b else b)
     array([3, 3, 4, 4, 5])
     """
-    result, _ = dtypes_of(x, dtype)
+    result, _ = dtypes_of(x, dtype, init)
     return scanned(work, x, group, op, init, result, exclusive)
 
 

@@ -25,7 +25,7 @@ def _there(record: Any) -> Any:
 class Reduce(Sharded):
     """A reduction of an array in shards; see `reduce_into`."""
 
-    _allocates = False
+    _allocates, _takes_init = False, True
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Reduce the first `num_items` items of each shard into ``d_out[0]`` of every rank.
@@ -90,8 +90,9 @@ def reduce_into(
         Where the result goes.
     op : callable or OpKind
         Combines two values of the accumulator's dtype, as for `cupar.reduce_into`.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value, which counts once. With None, an array without items leaves `d_out` as it was.
+    h_init : number, struct, array of one element or None
+        The initial value, which counts once. Its dtype is the accumulator's, as for `cupar.reduce_into`. With
+        None, an array without items leaves `d_out` as it was.
     commutative : bool, optional
         False: items are combined in the order of ranks, and of items on each, the initial value before them.
     group : Group, ProcessGroup, mpi4py communicator, Comm or None

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .._base import device
-from .._device import arrays as device_arrays
 from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Work
@@ -68,7 +67,7 @@ def _applied(op: Op, dtype: Any) -> Any:
 class Scan(Sharded):
     """A scan of an array in shards; see `inclusive_scan` and `exclusive_scan`."""
 
-    _allocates = False
+    _allocates, _takes_init = False, True
 
     def run(
         self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
@@ -92,8 +91,6 @@ class Scan(Sharded):
     def _build(self, work: Work, d_in: Any, d_out: Any, op: Op, h_init: Any, *, carry: str) -> None:
         if carry not in ("applied", "returned"):
             raise ValueError(f"carry: expected 'applied' or 'returned', got {carry!r}")
-        if not self._library.on_cpu and device_arrays.is_device_array(h_init):
-            raise TypeError("h_init: expected a number or a NumPy array of one element, got a device array")
         records = Carry(op, self._accumulator())
         scan, inclusive = self._factory, self._factory is local_inclusive
         self._carry, self._op, self._applied = records, op, carry == "applied"
@@ -199,8 +196,8 @@ def inclusive_scan(
         Where the result of the same items goes; it may be `d_in` itself.
     op : callable or OpKind
         Combines two values, as for `cupar.inclusive_scan`: it need not be commutative.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value, which counts once.
+    h_init : number, struct, array of one element or None
+        The initial value, which counts once. Its dtype is the accumulator's, as for `cupar.inclusive_scan`.
     carry : {"applied", "returned"}
         ``"returned"``: each shard is scanned by itself, and `run` returns its `Prefix`, for iterators to
         apply as they read; `h_init` counts in the prefix. By default all of the input is read before any rank
@@ -244,8 +241,8 @@ def exclusive_scan(
     ----------
     d_in, d_out, op, group
         As for `inclusive_scan`.
-    h_init : numpy.ndarray of one element or number
-        The initial value, which counts once.
+    h_init : number, struct or array of one element
+        The initial value, which counts once. Its dtype is the accumulator's, as for `cupar.inclusive_scan`.
     carry : {"applied", "returned"}
         As for `inclusive_scan`; with ``"returned"``, `h_init` must be a value that `op` leaves others as they
         are with, as 0 for sums, since each shard begins with it.

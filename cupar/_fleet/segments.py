@@ -36,6 +36,7 @@ _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
 class _Segmented(Sharded):
     """An algorithm that works on each segment of an array in shards."""
 
+    _takes_init = True
     _uses: ClassVar = {"d_in": "num_items"}
 
     def run(
@@ -165,8 +166,9 @@ def segmented_reduce(
         Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1`` of the whole array.
     op : callable or OpKind
         Combines two values of the accumulator's dtype, as for `cupar.segmented_reduce`.
-    h_init : numpy.ndarray of one element or number
-        The initial value of each segment, which counts once.
+    h_init : number, struct or array of one element
+        The initial value of each segment, which counts once. Its dtype is the accumulator's, as for
+        `cupar.segmented_reduce`.
     commutative : bool, optional
         False: items are combined in their order, the initial value before them.
     group : Group, ProcessGroup, mpi4py communicator, Comm or None
@@ -326,8 +328,9 @@ def inclusive_segmented_scan(
         Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1`` of the whole array.
     op : callable or OpKind
         Combines two values, as for `cupar.inclusive_segmented_scan`: it need not be commutative.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value of each segment, which counts once.
+    h_init : number, struct, array of one element or None
+        The initial value of each segment, which counts once. Its dtype is the accumulator's, as for
+        `cupar.segmented_reduce`.
     group : Group, ProcessGroup, mpi4py communicator, Comm or None
         As for `group`.
 
@@ -376,8 +379,9 @@ def exclusive_segmented_scan(
     ----------
     d_in, d_out, start_offsets_in, end_offsets_in, op, group
         As for `inclusive_segmented_scan`.
-    h_init : numpy.ndarray of one element or number
-        The initial value of each segment, which counts once.
+    h_init : number, struct or array of one element
+        The initial value of each segment, which counts once. Its dtype is the accumulator's, as for
+        `cupar.segmented_reduce`.
 
     Returns
     -------

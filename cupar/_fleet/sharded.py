@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .. import structs
+from .._arguments.initial import on_host
 from .._base import device
 from .._call.algorithm import Algorithm
 from .._device import arrays as device_arrays
@@ -85,6 +86,8 @@ class Sharded:
         """Do a call on a stream of the library's device. An error ends the group: others wait for it."""
         try:
             with self.group.in_use:
+                if self._takes_init:
+                    arguments = *arguments[:-1], on_host(arguments[-1])
                 return self._enqueued(stream, arguments)
         except BaseException as error:
             self.group.fail(error)
@@ -155,6 +158,7 @@ class Sharded:
         on_host = self._library.on_cpu or isinstance(self.group.comm, ThroughHost)
         return self._sends_sizes and on_host
 
+    _takes_init = False  # whether the last argument, of the factory and of calls, is an initial value
     _sends_sizes = False  # whether what is sent depends on what ranks give alike
     _call: Callable[..., None]
     _result: Callable[[Work], Any] | None = None  # makes what a call returns, after all that may be captured
@@ -200,6 +204,9 @@ def made(cls: type[T], engine: Any, factory: Callable[..., Any], *given: Any, **
     arrays = dict(zip(data_names(factory), given, strict=False))
 
     def specified() -> None:
+        nonlocal given
+        if cls._takes_init:
+            given = *given[:-1], on_host(given[-1])
         found._spec = specification(factory, *given)
         facts.update(_facts(found._spec))
 

@@ -210,7 +210,7 @@ def _segment_reduce(
         if low < 0 or high >= count:
             wanted = f"from 0 to {count - 1}" if count else "none, as there are no segments"
             raise IndexError(f"ids: expected {wanted}, got from {int(low)} to {int(high)}")
-    result, within = dtypes_of(x, dtype)
+    result, within = dtypes_of(x, dtype, init)
     known = operators.identity_of(op, within) if init is None else init
     if init is None and known is not None:
         known += 0  # 0.0 for -0.0, as segments without items have it as their result
@@ -252,9 +252,9 @@ def segment_reduce(
         As for `reduce`.
     num_segments : int
         Must be given, behind an operator or by name.
-    init : number or tuple, optional
+    init : number, array of one element or tuple, optional
         Combined with the items of each segment, and the result of one without items; by default the
-        operator's identity, if it is known.
+        operator's identity, if it is known. It decides the dtype as for `reduce`.
     dtype : dtype, optional
         As for `reduce`.
     determinism : Determinism, optional

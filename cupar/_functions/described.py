@@ -58,7 +58,10 @@ _PARAMETERS = {
     "axis": ("int or None, optional", "None: all items in C's order."),
     "axes": ("int, tuple of int or None, optional", "By default all."),
     "keepdims": ("bool, optional", "Whether reduced axes stay, with length 1."),
-    "init": ("number or tuple, optional", "Comes before all items."),
+    "init": (
+        "number, array of one element or tuple, optional",
+        "Comes before all items. It decides the dtype as for `reduce`.",
+    ),
     "exclusive": ("bool, optional", "Whether each item combines those before it alone."),
     "reverse": ("bool, optional", "Whether it goes from the last item to the first."),
     "dtype": ("dtype, optional", "Of the result."),

@@ -38,17 +38,18 @@ def reduce(
         Combines two values. It must be associative and commutative.
     axis : int, tuple of int or None, optional
         By default all.
-    init : number or tuple, optional
+    init : number, array of one element or tuple, optional
         Combined with the items of each result, and the result of no items. Without it, no items are an error
-        unless the operator has a known identity.
+        unless the operator has a known identity. The dtype of an array or of a NumPy scalar is that of the
+        result, unless `dtype` is given; Python's numbers have none.
     keepdims : bool, optional
         Whether reduced axes stay, with length 1.
     where : array of bool, optional
         Which items count, of the shape of `x`. If none does and there is no `init` and no identity, the
         result is 0.
     dtype : dtype, optional
-        Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are combined
-        in float32.
+        Of the result, in which items are combined; by default that of `init` or `x`. float16 and bfloat16 are
+        combined in float32.
     out : array, optional
         Where the result goes, of its shape.
     num_items : int, optional

@@ -24,7 +24,7 @@ from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
 from .axes import INT64, AxisLayout, axes_of, axis_of, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of
-from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, initial
+from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, dtype_with, initial
 
 
 def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
@@ -103,14 +103,17 @@ def compared(less: Any = None, /, **given: Operand) -> Compared:
     return Compared.of(result, *([] if less is not None else [each.dtype for each in given.values()]))
 
 
-def dtypes_of(x: Operand, dtype: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the dtype of a result, which may be given, and that in which items are combined."""
+def dtypes_of(x: Operand, dtype: Any, init: Any = None) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the dtype of a result, and that in which items are combined.
+
+    It is given, or else that of the initial value, if it has one, or else that of the items.
+    """
     wanted = dtype_of("dtype", dtype)
-    if wanted is None:
-        wanted = structs.closed(structs.normal("x", x.dtype))
-    elif x.dtype.names is not None or wanted.names is not None:
+    if wanted is not None and (x.dtype.names is not None or wanted.names is not None):
         said = structs.text(x.dtype)
         raise TypeError(f"dtype: expected None or one of numbers, and `x` is of {said}, got {dtype!r}")
+    if wanted is None:
+        wanted = dtype_with(init, structs.closed(structs.normal("x", x.dtype)))
     check_same_kind("dtype", x.dtype, wanted)
     return wanted, accumulated(wanted)
 
@@ -133,7 +136,7 @@ def reduced(
     out: Any,
     empty: Any = None,
 ) -> Operand:
-    result, within = dtypes_of(x, dtype)
+    result, within = dtypes_of(x, dtype, init)
     if where is not None and (where.shape != x.shape or where.parts):
         expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
         raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")

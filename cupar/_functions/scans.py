@@ -37,7 +37,7 @@ def scan_of(
     out: Any,
 ) -> Operand:
     layout, shape = layout_along(x, axis)
-    result, within = dtypes_of(x, dtype)
+    result, within = dtypes_of(x, dtype, init)
     target = output_of(work, out, shape, result, [x])
     items, written = x.items, casting(target.items, within)
     known = operators.identity_of(op, within)
@@ -95,16 +95,15 @@ def scan(
         be commutative.
     axis : int or None, optional
         By default all items in C's order, and the result has one dimension.
-    init : number or tuple, optional
-        Comes before all items of each row.
+    init : number, array of one element or tuple, optional
+        Comes before all items of each row. It decides the dtype as for `reduce`.
     exclusive : bool, optional
         Whether each item combines those before it alone, the first one being `init`, or by default the
         operator's identity.
     reverse : bool, optional
         Whether the scan goes from the last item to the first; `op` has that of later items first then.
     dtype : dtype, optional
-        Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are combined
-        in float32.
+        As for `reduce`.
     out : array, optional
         Where the result goes, of its shape: it may be `x` itself.
     num_items, like, stream

@@ -188,7 +188,7 @@ def reduce_by_key(
         raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
     length = size_of(size)
     capacity = keys.size if length is None else max(keys.size, length)
-    result, within = dtypes_of(x, dtype)
+    result, within = dtypes_of(x, dtype, init)
     unique, values, count = (
         work.empty((capacity,), keys.dtype),
         work.empty((capacity,), result),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._arguments.initial import on_host, own_dtype
 from ..iterators import TransformIterator, TransformOutputIterator
 from ..operators import OpKind
 from . import libraries, operators
@@ -129,10 +130,24 @@ def naming_dtype(source: Any, op: Any, dtype: np.dtype[Any] | None) -> Iterator[
     raise failed
 
 
+def dtype_with(init: Any, items: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which items are combined with an initial value: its own, or theirs if it has none.
+
+    TypeError if that is of a lesser kind than theirs.
+    """
+    if items.names is not None or not (isinstance(init, np.generic) or libraries.is_array(init)):
+        return items
+    found = own_dtype(init, "init")
+    if found is None or found.names is not None:
+        return items
+    check_same_kind("init", items, found)
+    return found
+
+
 def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return an initial value as an array of one item; TypeError unless it is a value of this dtype."""
-    if libraries.is_array(value) and not isinstance(value, np.ndarray):
-        raise TypeError(f"{name}: expected a number on the host, got a {type(value).__name__}")
+    if libraries.is_array(value):
+        value = on_host(value, name)
     try:
         if dtype.names is not None:
             fields = [each for _, each, _ in structs.members(dtype)]

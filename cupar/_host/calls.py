@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._arguments import initial
 from .._base.generated import define, fill
 from .._call.algorithm import Algorithm
 from .._device.storage import ALIGNMENT
@@ -324,22 +325,23 @@ class CompiledCall:
     def _array_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         found = as_dtype(given.dtype)
         if found != dtype and structs.layout(found) != structs.layout(dtype):
-            raise errors.TypingError(
-                f"h_init: this algorithm accumulates in {dtype}, got an array of {found}"
-            )
+            raise errors.TypingError(initial.other_dtype("an array", found, dtype))
         self._checks += ["if h_init.size != 1:", '    raise ValueError("h_init: expected one element")']
         self._values["init"] = "_int(h_init.ctypes.data)"
 
     def _number_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         found = as_dtype(given)
-        if structs.is_bfloat16(dtype) and structs.convertible(found, dtype):  # numba has no array of it
+        is_taken = initial.is_convertible(found, dtype)
+        if is_taken and structs.is_bfloat16(dtype):  # numba has no array of it
             self.names["_bits"] = _bfloat16_bits()
             self._checks.append("_h_init = _bits(h_init)")
             self._values["init"] = "_on_stack(_h_init)"
             return
-        if not structs.convertible(found, dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
+        if not is_taken:
+            raise errors.TypingError(initial.not_converted(str(found), dtype))
+        if dtype.kind == "f" and dtype.itemsize == 2:
             raise errors.TypingError(
-                f"h_init: {found} is not converted to {dtype} silently; give a NumPy array of one element"
+                f"h_init: compiled host code has no numbers of {dtype}; give a NumPy array of one element"
             )
         self.names["_accumulator"] = from_dtype(dtype)
         self._checks.append("_h_init = _accumulator(h_init)")

@@ -20,7 +20,7 @@ from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import AlgorithmClass, Specialisation
 from .._ir.types import Array, Scalar, Tuple, Type, varying
-from .arguments import initial_bytes, item_count, parameters_of, signature
+from .arguments import item_count, parameters_of, signature
 
 State = Callable[[], bytes]
 
@@ -227,12 +227,17 @@ def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:
     if kind is None:
         names["_no_init"] = _no_init
         return ["if h_init is not None: _no_init()"]
-    names.update(_dtype=spec.operators[0][1].output, _ndarray=np.ndarray, _bytes=initial_bytes)
+    from .._arguments import initial  # which kernels of users do without
+
+    dtype = spec.operators[0][1].output
+    names.update(_dtype=dtype, _ndarray=np.ndarray, _bytes=initial.packed)
+    names["_scalar"] = None if dtype.names else dtype.type  # that of structs is np.void for all
     if kind == "device":
         return [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu}, _lend)"]
     return [
         "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
         "    init = h_init.tobytes()",
+        "elif type(h_init) is _scalar: init = h_init.tobytes()",
         "else: init = _bytes(h_init, _dtype)",
     ]
 

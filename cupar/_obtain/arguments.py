@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._arguments import initial
 from .._base.data import dataclass
 from .._device import arrays
 from .._ir import nodes
@@ -15,28 +16,7 @@ from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.resolve import resolve
-from .._launch.arguments import EXPECTED_INIT, initial_value
 from ..operators import Op
-
-
-def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the accumulator's dtype: that of an array or struct `h_init`, else that of `d_in`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `h_init` cannot be an initial value.
-    """
-    struct = structs.dtype_of_value(h_init)
-    if struct is not None:
-        return struct
-    if isinstance(h_init, (np.ndarray, np.void)):
-        if h_init.size != 1:
-            raise ValueError(f"h_init: {EXPECTED_INIT}, got an array of {h_init.size}")
-        return arrays.dtype_of("h_init", h_init.dtype)
-    if h_init is not None:
-        initial_value(h_init, d_in)
-    return d_in
 
 
 def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
@@ -188,14 +168,17 @@ def accumulation(
     """
     source, target = argument(names[0], d_in), argument(names[1], d_out, output=True)
     init = None if h_init is None else "value"
-    if is_scan and arrays.is_device_array(h_init):
-        init, accumulator = "device", arrays.dtype_of("h_init", h_init)
+    own: np.dtype[Any] | None
+    if is_scan and initial.is_read_by_kernels(h_init):
+        init, own = "device", arrays.dtype_of("h_init", h_init)
     else:
-        accumulator = _init_dtype(h_init, source.value)
+        own = initial.own_dtype(h_init)
+        if own is None and h_init is not None:
+            initial.converted(h_init, source.value)  # raises unless it is a number that this dtype holds
+    accumulator = source.value if own is None else own
     if type(target.node) is nodes.Discard:
         target = discarding(names[1], accumulator)
-    check_conversion(names[0], source.value, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, names[1], target.value, target.advice)
+    _check_conversions(source, accumulator, target, own is not None)
     operator = resolve(
         op,
         (accumulator, accumulator),
@@ -215,16 +198,28 @@ def check_start(algorithm: str, h_init: Any, first: str) -> None:
         )
 
 
-def check_conversion(
-    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any], advice: str = ""
+def _check_conversions(
+    source: Argument, accumulator: np.dtype[Any], target: Argument, is_given: bool
 ) -> None:
-    """Raise TypeError if items would be converted from float to integer or from complex to real."""
-    advice = advice or "give h_init as a NumPy array of the dtype to accumulate in"
-    if not structs.convertible(source, target):
-        raise TypeError(
-            f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
-            f"{target_name} silently; {advice}"
-        )
+    """Raise TypeError if items would be converted from float to integer or from complex to real.
+
+    The accumulator's dtype `is_given` by the initial value, or that of the input.
+    """
+    if not structs.convertible(source.value, accumulator):
+        converted = source.name, source.value, "the accumulator", accumulator
+        advice = f"h_init decides the accumulator: give one of {source.name}'s dtype"
+    elif not structs.convertible(accumulator, target.value):
+        converted = "the accumulator", accumulator, target.name, target.value
+        advice = target.advice or "a TransformOutputIterator converts as you say"
+        if is_given and structs.convertible(source.value, target.value):
+            advice = f"h_init decides the accumulator: give one of {target.name}'s dtype"
+    else:
+        return
+    given, of, taker, wanted = converted
+    raise TypeError(
+        f"{given}: {structs.text(of)} is not converted to {structs.text(wanted)} of {taker} silently; "
+        f"{advice}"
+    )
 
 
 def in_order(commutative: Any) -> dict[str, Any]:

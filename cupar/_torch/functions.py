@@ -7,12 +7,15 @@ import math
 import operator as operators
 from collections.abc import Callable
 from functools import partial
+from types import NoneType
 from typing import Any
 
 import torch
 
 from .. import arrays
+from .._arguments.initial import on_host
 from .._functions import quantiles
+from .._functions.values import dtype_with
 from ..operators import OpKind
 from . import results
 from .operators import (
@@ -24,6 +27,7 @@ from .operators import (
     on_device,
     operator,
     records,
+    torch_dtype,
 )
 from .scans import scan
 from .schemas import FUNCTIONS, LAST, TENSORS, OperatorRow, functions_of, schema_of, signature
@@ -374,6 +378,9 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
 families |= {name: OperatorFamily(partial(_operator, name), functions_of(name)) for name in NAMES}
 
 
+_HAVE_NO_DTYPE = (NoneType, bool, int, float, complex)  # initial values
+
+
 def _explained(name: str, given: dict[str, Any]) -> None:
     """Raise TypeError if an argument is no tensor that kernels take; PyTorch's own error says less."""
     for each, x in given.items():
@@ -385,12 +392,34 @@ def _explained(name: str, given: dict[str, Any]) -> None:
                 raise TypeError(f"{each}: {name} takes dense tensors, got one that is {kind}") from None
 
 
+def _with_dtype_of_init(
+    names: list[str], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments with an initial value as a number, beside the dtype that it has had."""
+    at = names.index("init")
+    named = {**dict(zip(names[at:], arguments[at:], strict=False)), **named}
+    arguments = arguments[:at]
+    init, x = named["init"], arguments[0] if arguments else named.get("x")
+    if type(init) in _HAVE_NO_DTYPE:
+        return arguments, named
+    if torch.compiler.is_compiling():
+        raise TypeError(
+            f"init: under torch.compile it is a number of Python's, got one of type {type(init).__name__}"
+        )
+    if isinstance(init, torch.Tensor) and init.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("init: it has no gradient; give it .detach()")
+    if named.get("dtype") is None and isinstance(x, torch.Tensor):
+        named["dtype"] = torch_dtype(dtype_with(init, numpy_dtype("x", x.dtype)))
+    return arguments, {**named, "init": on_host(init, "init").item()}
+
+
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
     around, cls, shown = row.around, row.cls, signature(name, row)
     _, names, defaults, _ = schema_of(name, row)
     at = names.index("axis") if "axis" in names else len(names)
+    init_at = names.index("init") if "init" in names else len(names)
     default_dim = None if at == len(names) else defaults[at]
     functions = [each for each in takes if each in FUNCTIONS]
     place = next((i for i, each in enumerate(takes) if each in FUNCTIONS[:2]), None)
@@ -424,6 +453,8 @@ def function_of(name: str) -> Callable[..., Any]:
                 if cls is not None:
                     return cls(*(each.reshape(()) for each in found))
                 return found.reshape(()) if found.shape == (1,) else found
+        if "init" in rest or init_at < len(arguments):
+            arguments, rest = _with_dtype_of_init(names, arguments, rest)
         if torch.compiler.is_compiling():
             found = op(*arguments, **rest) if around is None else around(op, *arguments, **rest)
         else:

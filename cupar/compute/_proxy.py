@@ -94,11 +94,9 @@ arrays.register(ProxyArray, _view, anywhere=True)
 
 
 def initial(value: Any, *, may_be_proxy: bool = False) -> Any:
-    """Return an initial value as factories take it: its own type is the accumulator's, not the input's."""
+    """Return an initial value as factories take it."""
     if isinstance(value, ProxyValue):
         if not may_be_proxy:
             raise RuntimeError(_NO_VALUE)
         return np.zeros(1, value.dtype)
-    if isinstance(value, np.generic) and not isinstance(value, np.void):
-        return np.array([value])
     return value

@@ -185,9 +185,9 @@ def test_array_refused():
         (np.zeros(0, np.int32), "got an array of 0"),
         (0.5, "0.5 is not converted to int32"),
         (1j, "1j is not converted to int32"),
-        (np.float32(1), "is not converted to int32"),
         (2**31, "out of bounds"),
-        (np.int64(2**31), "int32 cannot hold"),
+        (np.datetime64(0, "s"), r"dtype datetime64\[s\] is not supported"),
+        (np.str_("0"), "dtype <U1 is not supported"),
         ("0", "got str"),
         ([0], "got list"),
         (np.zeros(1, "O"), "dtype object is not supported"),
@@ -199,7 +199,7 @@ def test_initial_value(h_init, message):
 
 
 def test_numbers_that_fit():
-    assert build(h_init=np.int64(7)).build.key == build(h_init=7).build.key == build(h_init=True).build.key
+    assert build(h_init=np.int32(7)).build.key == build(h_init=7).build.key == build(h_init=True).build.key
     logical = lambda h_init: build(lambda a, b: a or b, h_init, "?", "?")
     assert logical(0).build.key == logical(np.False_).build.key
     for number, dtype in [(2, "?"), (1e5, "f2"), (10**50, "f4"), (1e300j, "c8"), (-1, "u1"), (10**400, "f8")]:

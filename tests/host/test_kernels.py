@@ -88,7 +88,10 @@ def test_what_algorithms_are_refused_is_named(lines):
         "TypingError: a DoubleBuffer, which compiled host code cannot take: give cupar.view(array) in and "
         "out, or call the sort from Python"
     )
-    complex_init = "complex128 is not converted to float32 silently; give a NumPy array of one element"
+    complex_init = (
+        "complex128 is not converted to float32 silently; given to the factory as a NumPy scalar, it decides "
+        "the accumulator's dtype"
+    )
     assert lines("algorithms_refused", **QUICKLY) == [
         "TypingError: d_in: this algorithm was built for Counting(int64), got cupar.view(int64, 1d, C)",
         "nothing was raised",

@@ -64,6 +64,11 @@ CHANGES = {
         partial(reduce, d_in="i2", h_init=np.zeros(1, "i4")),
         ["d_in: int16, was int32"],
     ),
+    "another dtype of the initial value": (
+        partial(reduce, h_init=np.float32(0)),
+        partial(reduce, h_init=np.float64(0)),
+        ["types of op: (float64, float64) -> float64, was (float32, float32) -> float32"],
+    ),
     "another cc": (partial(reduce, cc=80), partial(reduce, cc=90), ["cc: 90, was 80"]),
     "another kind": (
         partial(reduce, PLUS),

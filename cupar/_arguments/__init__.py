@@ -1,0 +1,1 @@
+"""Arguments of factories and calls: initial values."""
