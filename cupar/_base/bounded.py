@@ -1,4 +1,4 @@
-"""Process-wide tables: maps with a bound, for threads, forks and interrupts; and a list of all with builds."""
+"""Process-wide tables: bounded maps, safe with threads, forks and interrupts; and a list of those of builds."""
 
 from __future__ import annotations
 
