@@ -1,4 +1,4 @@
-"""Process-wide tables: bounded maps, safe with threads, forks and interrupts; and a list of those of builds."""
+"""Bounded maps, safe with threads, forks and interrupts; and the list of process-wide tables of builds."""
 
 from __future__ import annotations
 
