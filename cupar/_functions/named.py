@@ -49,7 +49,7 @@ def _named(
     out: Any = None,
 ) -> Any:
     named = NAMED[name]
-    plain = axis is None and not keepdims and where is None and dtype is None and out is None
+    plain = axis is None and keepdims is False and where is None and dtype is None and out is None
     if plain and stream is None:
         try:
             found = _KNOWN[type(x), x.dtype, id(named)](x, named.op)

@@ -221,7 +221,7 @@ def _known(x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool
 
 
 def _is_of_all(q: Any, axis: Any, method: str, keepdims: bool) -> bool:
-    return axis is None and not keepdims and type(q) is float and method == "linear" and 0 <= q <= 1
+    return axis is None and keepdims is False and type(q) is float and method == "linear" and 0 <= q <= 1
 
 
 def _learn(result: Any, x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool) -> None:

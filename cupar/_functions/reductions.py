@@ -77,7 +77,14 @@ def reduce(
     >>> int(arrays.reduce(x, lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    plain = axis is None and init is None and not keepdims and where is None and dtype is None and out is None
+    plain = (
+        axis is None
+        and init is None
+        and keepdims is False
+        and where is None
+        and dtype is None
+        and out is None
+    )
     if plain and stream is None and like is None and num_items is None:
         try:
             found = _REDUCE[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)

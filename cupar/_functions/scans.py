@@ -129,7 +129,7 @@ def scan(
     array([[3, 2],
            [7, 4]])
     """
-    plain = axis is None and init is None and not (exclusive or reverse) and dtype is None and out is None
+    plain = axis is None and init is None and exclusive is reverse is False and dtype is None and out is None
     if plain and stream is None and like is None and num_items is None:
         try:
             found = _SCANS[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)

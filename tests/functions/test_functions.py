@@ -211,6 +211,20 @@ def test_results_go_to_dtypes_of_their_kind_or_a_greater_one():
     assert arrays.scan(F, dtype=np.float32).tolist() == [0.5, 2.25]
 
 
+def test_flags_are_looked_at_in_calls_that_are_known(rng):
+    """Those of these arrays are made again without a look at their arguments."""
+    x = rng.random(9)
+    for call in (arrays.sum, arrays.reduce, arrays.median):
+        for _ in range(3):
+            call(x, keepdims=False)
+        with pytest.raises(TypeError, match="keepdims: expected True or False, got None"):
+            call(x, keepdims=None)
+    for _ in range(3):
+        arrays.scan(x, exclusive=False)
+    with pytest.raises(TypeError, match="exclusive: expected True or False, got None"):
+        arrays.scan(x, exclusive=None)
+
+
 def test_no_differences_join_nothing():
     x = np.array([3, 1, 4])
     assert arrays.diff(x, n=0, prepend=7, append=x).tolist() == np.diff(x, n=0, prepend=7, append=x).tolist()
