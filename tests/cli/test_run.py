@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -390,20 +392,26 @@ def counted(done):
     return tuple(map(int, re.search(r"cupar: (\d+) built .*; (\d+) found.*; (\d+) in memory", line).groups()))
 
 
-def test_new_processes_have_cupar_and_are_counted(run, program, tmp_path):
-    path, folder = program(STARTS), tmp_path / "temporary"
-    folder.mkdir()
-    own = {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+@pytest.fixture
+def temporary():
+    """A folder for temporary files whose name is short, as names of sockets must be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_new_processes_have_cupar_and_are_counted(run, program, tmp_path, temporary):
+    path = program(STARTS)
+    own = {"TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     done = run(path, "subprocess", "spawn", "forkserver", "killed", environment=own)
     assert done.stdout.split() == ["cupar"] * 4
     assert counted(done) == (1, 4, 0)
-    assert not [*folder.iterdir()]
+    assert not [*temporary.glob("cupar-run-*")]
     done = run("--json", path, "subprocess", "os.fork", environment=own)
     told = json.loads(done.stdout)
     assert (told["built"], told["disk"] + told["memory"]) == (0, 3)
     assert done.stderr.split() == ["cupar"] * 2
     assert counted(run(path, "execv", environment=own)) == (0, 2, 0)
-    assert not [*folder.iterdir()]
+    assert not [*temporary.glob("cupar-run-*")]
 
 
 def test_workers_of_pytest_have_cupar(run, program, tmp_path):
