@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from .._base.generated import define
 from .kit import WORD, Kit, Phases, begin, end, mapped, number
-from .values import cast_to, constant, inlined, integer, memory
+from .values import cast_to, constant, inlined, integer, memory, outlined
 
-_LANE = 256  # items that are combined one after another, while others are in seven lanes beside
+_LANE = 16  # items that are combined one after another, while others are in seven lanes beside
+_LEVELS = 8  # of pairs of leaves
+_FEW = 16  # fewer items are combined one by one
 _TESTED = 1024  # items of a search, after which it looks whether another thread has found one
 
 
@@ -27,52 +30,127 @@ def transform(kit: Kit) -> Phases:
     return mapped(lambda p, i: write(p, i, op(p, read(p, i), other(p, i))))
 
 
+_FOLD = """
+def fold(p, i, end):
+    if end - i < few:
+        value = read(p, i)
+        for j in range(i + 1, end):
+            value = op(p, value, read(p, j))
+        return value
+    {unset}
+    leaves = 0
+    while True:
+        value, i = leaf(p, i, end)
+        if i == end:
+            break
+        {push}
+        leaves += 1
+    if leaves > 0:
+        {pop}
+    return value
+"""
+
+
 def _fold(kit: Kit, read: Any, op: Any, in_order: bool = False) -> Any:
-    """Return ``fold(p, i, end)``, which combines one item or more.
+    """Return ``fold(p, i, end)``, which combines one item or more: leaves, pairs of these, pairs of pairs, ….
 
-    Numbers are combined in eight lanes, which the CPU does at once, and by blocks, which rounds less. Lanes
-    of neighbours are quicker; lanes of one stretch each keep the order.
+    A sum of floats is rounded as little as in NumPy, whose leaves are the same: N. J. Higham, "The accuracy
+    of floating point summation", SIAM J. Sci. Comput. 14, 1993. As in a binary counter, ``total3`` is that of
+    eight leaves, if bit 3 of the number of leaves is set.
     """
-    step, apart = (1, _LANE) if in_order else (8, 1)
-    block = 8 * _LANE if kit.accumulator.names is None else 1 << 62  # which no items are
+    push, pop, indent = [], [], ""
+    for level in range(_LEVELS):
+        push += [f"{indent}if leaves & {1 << level} == 0:", f"{indent}    total{level} = value"]
+        push += [f"{indent}else:", f"{indent}    value = join(p, total{level}, value)"]
+        pop += [f"if leaves & {1 << level} != 0:", f"    value = join(p, total{level}, value)"]
+        indent += "    "
+    push += [f"{indent}top = join(p, top, value) if leaves >= {1 << _LEVELS} else value"]
+    pop += [f"if leaves >= {1 << _LEVELS}:", "    value = join(p, top, value)"]
+    leaf = _leaf if kit.accumulator.names is None else _leaf_of_structs
+    names = {
+        "few": _FEW,
+        "read": read,
+        "op": op,
+        "leaf": inlined(leaf(read, op, kit.longer_lane(), in_order)),
+        "join": outlined(lambda p, a, b: op(p, a, b)),  # noqa: PLW0108 - not inlined, as operators are
+    }
+    unset = [" = ".join(["top", *(f"total{level}" for level in range(_LEVELS)), "read(p, i)"])]
+    return inlined(define("a fold", "fold", _FOLD, names, unset=unset, push=push, pop=pop))
 
-    def fold(p: Any, i: Any, end: Any) -> Any:
-        total = read(p, i)
-        i += 1
-        while end - i >= block:
-            a, b = read(p, i), read(p, i + apart)
-            c, d = read(p, i + 2 * apart), read(p, i + 3 * apart)
-            e, f = read(p, i + 4 * apart), read(p, i + 5 * apart)
-            g, h = read(p, i + 6 * apart), read(p, i + 7 * apart)
-            for _ in range(1, _LANE):
-                i += step
-                a, b = op(p, a, read(p, i)), op(p, b, read(p, i + apart))
-                c, d = op(p, c, read(p, i + 2 * apart)), op(p, d, read(p, i + 3 * apart))
-                e, f = op(p, e, read(p, i + 4 * apart)), op(p, f, read(p, i + 5 * apart))
-                g, h = op(p, g, read(p, i + 6 * apart)), op(p, h, read(p, i + 7 * apart))
-            a, b = op(p, op(p, a, b), op(p, c, d)), op(p, op(p, e, f), op(p, g, h))
-            total = op(p, total, op(p, a, b))
-            i += 7 * apart + 1
-        for j in range(i, end):
-            total = op(p, total, read(p, j))
-        return total
 
-    return inlined(fold)
+def _leaf(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
+    """Return ``leaf(p, i, end)``, which combines the items of a leaf, eight or more, and the place behind it.
+
+    They are combined in eight lanes, which the CPU does at once. Lanes of neighbours are quicker; lanes of
+    one stretch each keep the order.
+    """
+
+    def lanes(p: Any, i: Any, length: Any) -> Any:
+        step, apart = (1, length) if in_order else (8, 1)
+        a, b = read(p, i), read(p, i + apart)
+        c, d = read(p, i + 2 * apart), read(p, i + 3 * apart)
+        e, f = read(p, i + 4 * apart), read(p, i + 5 * apart)
+        g, h = read(p, i + 6 * apart), read(p, i + 7 * apart)
+        for _ in range(1, length):
+            i += step
+            a, b = op(p, a, read(p, i)), op(p, b, read(p, i + apart))
+            c, d = op(p, c, read(p, i + 2 * apart)), op(p, d, read(p, i + 3 * apart))
+            e, f = op(p, e, read(p, i + 4 * apart)), op(p, f, read(p, i + 5 * apart))
+            g, h = op(p, g, read(p, i + 6 * apart)), op(p, h, read(p, i + 7 * apart))
+        a, b = op(p, op(p, a, b), op(p, c, d)), op(p, op(p, e, f), op(p, g, h))
+        return op(p, a, b)
+
+    lanes = inlined(lanes)
+
+    def leaf(p: Any, i: Any, end: Any) -> Any:
+        length = (end - i) // 8
+        if length >= longer(p):
+            value = lanes(p, i, longer(p))
+            i += 8 * longer(p)
+        else:
+            length = min(length, _LANE)
+            value = lanes(p, i, length)
+            i += 8 * length
+        if end - i < 8:
+            for j in range(i, end):
+                value = op(p, value, read(p, j))
+            i = end
+        return value, i
+
+    return leaf
+
+
+def _leaf_of_structs(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
+    """Do the same for structs, which are combined one by one."""
+
+    def leaf(p: Any, i: Any, end: Any) -> Any:
+        value, stop = read(p, i), min(i + _LANE, end)
+        for j in range(i + 1, stop):
+            value = op(p, value, read(p, j))
+        return value, stop
+
+    return leaf
 
 
 def reduce(kit: Kit) -> Phases:
     write, op, has_init = kit.write("d_out"), kit.operator("op"), kit.has_init
     in_order = kit.spec.option("commutative") is not None
     fold, (load, store) = _fold(kit, kit.items("d_in"), op, in_order), kit.column(0)
-    first = kit.initial() if has_init else inlined(lambda p: load(p, 0))
-    start = 0 if has_init else 1
+    begun = kit.begun(op)
+    initial: Any = kit.initial() if has_init else None
 
     def whole(p: Any) -> None:
-        if end(p) >= start:
-            total = first(p)
-            for i in range(start, end(p)):
-                total = op(p, total, load(p, i))
-            write(p, 0, total)
+        left = end(p)
+        while left > 1:  # pairs of parts, and pairs of these
+            for i in range(left // 2):
+                store(p, i, op(p, load(p, 2 * i), load(p, 2 * i + 1)))
+            if left % 2 != 0:
+                store(p, left // 2, load(p, left - 1))
+            left = (left + 1) // 2
+        if left > 0:
+            write(p, 0, begun(p, load(p, 0))[1])
+        elif has_init:
+            write(p, 0, initial(p))
 
     return lambda p: store(p, number(p), fold(p, begin(p), end(p))), whole
 

@@ -17,7 +17,7 @@ from .iterators import functions_of
 from .operators import function_of
 from .schedules import FIRST_VALUE, WORDS, Part, phase_spec_of
 from .templates import Abstract, Filling, Template, symbol, template_of
-from .values import Place, cast_to, constant, inlined, integer, memory, outlined, value_of
+from .values import Place, cast_to, constant, fixed, inlined, integer, memory, outlined, value_of
 
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
 
@@ -139,6 +139,14 @@ class Kit:
     def predicate(self, name: str) -> Any:
         """Return ``predicate(p, a, …)``, an operator that says whether something holds."""
         return self.operator(name, types.boolean)
+
+    def longer_lane(self) -> Any:
+        """Return ``longer(p)``: how many items a reduction combines in each of eight lanes at once.
+
+        Of integers, which are not rounded; floats have no lanes of this length.
+        """
+        length = 32 if self.accumulator.kind in "biu" else 1 << 62
+        return self._open("longer lane", types.int64, 1, lambda: fixed(length))
 
     def initial(self) -> Any:
         """Return ``initial(p)``, the initial value."""

@@ -358,6 +358,12 @@ def integer(place: Place) -> Any:
 
 
 @functools.cache
+def fixed(number: int) -> Any:
+    """Return ``read(p)``, of a number that a build knows."""
+    return _emitted(types.int64, (BYTES,), lambda context, builder, p: _WORD(number))
+
+
+@functools.cache
 def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
     """Return ``read(p, index)`` and ``write(p, index, value)``, which converts.
 
