@@ -17,6 +17,7 @@ from .._device import arrays, driver
 
 _EXPECTED = "expected a number, an array of one element, a struct or None"
 _PYTHONS = (bool, int, float, complex)
+_NUMBERS = (*_PYTHONS, np.number, np.bool_)
 _ON_HOST = (np.ndarray, np.generic, *_PYTHONS)
 
 
@@ -72,6 +73,8 @@ def converted(h_init: Any, dtype: np.dtype[Any]) -> Any:
     ValueError
         If it is not one element, or a number that `dtype` cannot hold.
     """
+    if isinstance(h_init, _NUMBERS):  # first, as most are
+        return _exactly(h_init, dtype)
     if h_init is None:
         raise TypeError("h_init: this algorithm was built with an initial value, got None")
     h_init = on_host(h_init)
@@ -86,9 +89,7 @@ def converted(h_init: Any, dtype: np.dtype[Any]) -> Any:
         if structs.layout(struct) != structs.layout(dtype):
             raise TypeError(other_dtype("a struct", struct, dtype))
         return h_init
-    if not is_convertible(np.dtype(type(h_init)), dtype):
-        raise TypeError(not_converted(repr(h_init), dtype))
-    return _exactly(h_init, dtype)
+    return _exactly(h_init, dtype)  # such as a scalar of bfloat16
 
 
 def packed(h_init: Any, dtype: np.dtype[Any]) -> bytes:
@@ -146,6 +147,8 @@ def _check_size(name: str, size: int) -> None:
 
 def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
+    if not is_convertible(np.dtype(type(number)), dtype):
+        raise TypeError(not_converted(repr(number), dtype))
     try:
         with np.errstate(over="ignore"):
             given = float(number) if structs.is_bfloat16(dtype) else number  # ml_dtypes takes no large int

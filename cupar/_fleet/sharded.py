@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -121,18 +121,32 @@ class Sharded:
 
     def _check(self, arguments: Sequence[Any]) -> None:
         """Raise unless there are the arrays that the object was built with, of the items that a call uses."""
-        given, built = self._named(arguments), {each.name for each in self._spec.arguments}
-        for name, count in {**self._spec.algorithm_class._uses, **self._uses}.items():
-            if name in given and name not in built:
-                if given[name] is not None:
-                    kind = type(given[name]).__name__
+        for name, place, count, count_place in self._arrays:
+            array = arguments[place]
+            if count is None:
+                if array is not None:
+                    kind = type(array).__name__
                     raise TypeError(f"{name}: this algorithm was built without it; expected None, got {kind}")
-            elif name in given:
-                needed = item_count(count, given[count]) if count in given else 0
-                needed = count if isinstance(count, int) else needed
-                items = capacity_of(name, given[name])
-                if items < needed:
-                    raise ValueError(f"{name}: needs at least {needed} items, got an array of {items}")
+                continue
+            needed = count if isinstance(count, int) else item_count(count, arguments[count_place])
+            items = array.size if type(array) is np.ndarray else capacity_of(name, array)
+            if items < needed:
+                raise ValueError(f"{name}: needs at least {needed} items, got an array of {items}")
+
+    @cached_property
+    def _arrays(self) -> list[tuple[str, int, str | int | None, int]]:
+        """The arrays of a call: name, place, the items that it uses, and the place of that number.
+
+        The items are a number, or a parameter; None: the object was built without the array.
+        """
+        places = {name: i for i, name in enumerate(signature(type(self).run).parameters)}
+        built = {each.name for each in self._spec.arguments}
+        found: list[tuple[str, int, str | int | None, int]] = []
+        for name, count in {**self._spec.algorithm_class._uses, **self._uses}.items():
+            if name in places:
+                used = count if isinstance(count, int) or count in places else 0
+                found.append((name, places[name], used if name in built else None, places.get(str(count), 0)))
+        return found
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments of a call by their names."""

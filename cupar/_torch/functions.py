@@ -400,8 +400,6 @@ def _with_dtype_of_init(
     named = {**dict(zip(names[at:], arguments[at:], strict=False)), **named}
     arguments = arguments[:at]
     init, x = named["init"], arguments[0] if arguments else named.get("x")
-    if type(init) in _HAVE_NO_DTYPE:
-        return arguments, named
     if torch.compiler.is_compiling():
         raise TypeError(
             f"init: under torch.compile it is a number of Python's, got one of type {type(init).__name__}"
@@ -453,7 +451,7 @@ def function_of(name: str) -> Callable[..., Any]:
                 if cls is not None:
                     return cls(*(each.reshape(()) for each in found))
                 return found.reshape(()) if found.shape == (1,) else found
-        if "init" in rest or init_at < len(arguments):
+        if type(rest.get("init", *arguments[init_at : init_at + 1])) not in _HAVE_NO_DTYPE:
             arguments, rest = _with_dtype_of_init(names, arguments, rest)
         if torch.compiler.is_compiling():
             found = op(*arguments, **rest) if around is None else around(op, *arguments, **rest)
