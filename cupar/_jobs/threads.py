@@ -71,7 +71,9 @@ class Thread(threading.Thread):
         _threads.add(self)
         try:
             super().start()
-        except RuntimeError:
+        except RuntimeError as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # between two lines about a lock of its own
+                raise error.__context__ from None
             _threads.discard(self)
             raise
 

@@ -156,7 +156,11 @@ def records(*tensors: Any) -> bool:
     """Whether a gradient of these may be needed, so that tensors must be saved for it."""
     if in_transform() or forward_ad._current_level >= 0:
         return True
-    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+    if torch.is_grad_enabled():
+        for each in tensors:  # no generator, at whose end Ctrl-C would be lost
+            if each is not None and each.requires_grad:
+                return True
+    return False
 
 
 # --- Differentiable functions -----------------------------------------------------------------------------
@@ -362,3 +366,13 @@ def dimension(name: str, dim: Any, ndim: int) -> int:
             f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {dim}"
         )
     return int(dim % max(ndim, 1))
+
+
+def dimensions(dim: Any, ndim: int) -> Any:
+    """Return a dimension from 0 on, or a tuple of several; raise as `dimension` does, or ValueError."""
+    if not isinstance(dim, (list, tuple)):
+        return dimension("dim", dim, ndim)
+    found = tuple([dimension("dim", each, ndim) for each in dim])
+    if len(found) != len({*found}):
+        raise ValueError(f"dim: expected different dimensions, got {[*dim]}")
+    return found

@@ -19,6 +19,7 @@ from .operators import (
     dimension,
     is_eager,
     made_for,
+    named,
     numpy_dtype,
     on_device,
     operator,
@@ -148,7 +149,9 @@ families["scan"] = OperatorFamily(_operator, ("fn", "derivative"))
 
 @as_it_compiles
 def _check_affine(fn: Any, number: int) -> None:
-    if number != 2 or not _is_affine(fn):
+    with named("fn"):
+        is_affine = _is_affine(fn)
+    if number != 2 or not is_affine:
         raise TypeError(
             f"x: expected a tensor, or the pairs of a linear recurrence with fn((a, b), (c, d)) -> (a * c, "
             f"c * b + d), got a tuple of {number}: cupar.arrays.scan takes any, without gradients"

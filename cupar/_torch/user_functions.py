@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import sys
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ import torch
 
 from .._base import fork
 from .._fingerprint import bytecode, walk
+from .._jobs.threads import off_main_thread
 from ..operators import OpKind
 
 T = TypeVar("T")
@@ -117,23 +119,30 @@ def operator_of(family: str, *given: Any) -> Any:
     key = (family, *map(_key, given, names))
     found = _made.get(key)
     if found is None:
-        with _lock:
-            if key not in _made:
-                functions = [
-                    UserFunction(fn, digest, name) if isinstance(digest, str) else fn
-                    for fn, digest, name in zip(given, key[1:], names, strict=True)
-                ]
-                known = "_".join(str(each) for each in key if each is not None)
-                _made[key] = make(known, *functions), functions
-            found = _made[key]
+
+        def register() -> None:
+            with _lock:
+                if key not in _made:
+                    functions = [
+                        UserFunction(fn, digest, name) if isinstance(digest, str) else fn
+                        for fn, digest, name in zip(given, key[1:], names, strict=True)
+                    ]
+                    known = "_".join(str(each) for each in key if each is not None)
+                    _made[key] = make(known, *functions), functions
+
+        off_main_thread(register)  # an interrupt would leave an operator that is registered in part, for ever
+        found = _made[key]
     for function, fn in zip(found[1], given, strict=True):
         if type(function) is UserFunction:
             function.fn = fn
     return found[0]
 
 
+_OPTIONAL = ("derivative", "less", "equal")
+
+
 def _key(given: Any, name: str) -> Any:
-    return given if given is None or not name else digest_of(given, name)
+    return given if not name or (given is None and name in _OPTIONAL) else digest_of(given, name)
 
 
 @as_it_compiles
@@ -213,13 +222,28 @@ def _is_made_here(fn: Any) -> bool:
     return False
 
 
+@as_it_compiles
+def _home(fn: FunctionType) -> str:
+    """Return the name of the module whose globals a function reads."""
+    name = str(fn.__globals__.get("__name__"))
+    if getattr(sys.modules.get(name), "__dict__", None) is not fn.__globals__:
+        raise TypeError(
+            f"fn: {fn.__name__} is made within compiled code and reads globals that are those of no module, "
+            "which torch.compile cannot guard: make it outside"
+        )
+    return name
+
+
 def guard(fn: Any) -> int:
     """Compare the values that a function reads; torch.compile guards compared values."""
     same = 0
     for steps, number in _numbers(fn):
-        if steps[0][0] in ("cell", "defaults") and _is_made_here(fn):
+        made_here = _is_made_here(fn)
+        if made_here and steps[0][0] in ("cell", "defaults"):
             continue
         value = fn
+        if made_here and steps[0][0] == "global":
+            value, steps = getattr(sys.modules[_home(fn)], steps[0][1]), steps[1:]
         for kind, name in steps:
             if kind == "global":
                 value = value.__globals__[name]

@@ -1,11 +1,14 @@
 """Scans by functions of the user's in PyTorch, and their derivatives, which are traced."""
 
+import gc
+import itertools
 import math
 import operator
 import types
 
 import numpy as np
 import pytest
+from support.interrupts import each_interrupt
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -129,6 +132,57 @@ def scaled(b):
 
 def decayed(a, b):
     return a * scaled(1.0) + b
+
+
+def test_functions_that_compiled_code_makes(monkeypatch):
+    """Globals that they read, and functions that they call, are guarded, if these are a module's."""
+
+    def function(x):
+        return ct.transform(lambda a: scaled(a) + SCALE, x)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    x = drawn(4, grad=False)
+    for scale, rate in ((2.0, 1.0), (3.0, 1.0), (3.0, 0.5)):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        monkeypatch.setattr(config, "rate", rate, raising=False)
+        torch.testing.assert_close(compiled(x), x * scale * rate + scale)
+    monkeypatch.setitem(globals(), "scaled", lambda a: -a)
+    torch.testing.assert_close(compiled(x), 3.0 - x)
+    names = {"ct": ct, "SCALE": 2.0}
+    exec("def function(x):\n    return ct.transform(lambda a: a * SCALE, x)", names)
+    with pytest.raises(Exception, match="fn: .*<lambda> is made within compiled code") as caught:
+        torch.compile(names["function"], fullgraph=True, backend="eager")(x)
+    assert len(str(caught.value).splitlines()) <= 20
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupt_leaves_no_operator_that_is_registered_in_part(monkeypatch):
+    """At each place where the main thread can be interrupted, as another operator is registered."""
+    numbers = itertools.count()
+    x = torch.empty(0, requires_grad=True)  # for which nothing is built
+
+    def scanned():
+        return ct.scan(x, operator.add, dim=0)
+
+    def another():
+        digest = f"interrupted{next(numbers)}"
+        monkeypatch.setattr(user_functions, "digest_of", lambda fn, name: digest)
+
+    def check():
+        assert torch.autograd.grad(scanned().sum(), x)[0].shape == (0,)
+        assert torch.func.vmap(lambda x: ct.scan(x, operator.add, dim=0))(torch.empty(2, 0)).shape == (2, 0)
+        another()
+
+    another()
+    check()
+    gc.collect()  # what other tests have left: one in a destructor of theirs is lost
+    gc.disable()
+    try:
+        for within in ("_torch", "_jobs", "threading.py", "library.py"):
+            check()
+            assert each_interrupt(scanned, check, within) >= (within in ("_torch", "_jobs"))
+    finally:
+        gc.enable()
 
 
 def test_what_a_function_reads_is_what_it_is_now(monkeypatch):
