@@ -183,6 +183,13 @@ def segment_rows(
     return out
 
 
+def segment_count(number: Any) -> int:
+    """Return the number of segments as an int; raise TypeError or ValueError if it is invalid."""
+    if number is None:
+        raise TypeError("num_segments: expected how many segments there are, got None")
+    return integer("num_segments", number, _MOST)
+
+
 def _segment_reduce(
     work: Work,
     x: Operand,
@@ -194,9 +201,7 @@ def _segment_reduce(
     determinism: Any,
     mode: Any,
 ) -> Operand:
-    if number is None:
-        raise TypeError("num_segments: expected how many segments there are, got None")
-    count = integer("num_segments", number, _MOST)
+    count = segment_count(number)
     if ids.shape not in (x.shape, x.shape[:1]):
         raise ValueError(
             f"ids: expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"

@@ -320,6 +320,28 @@ def _without(shape: tuple[int, ...], at: int) -> tuple[int, ...]:
     return shape[:at] + shape[at + 1 :]
 
 
+def check_ends(
+    x: Operand, axis: Any, n: Any, prepend: Operand | None, append: Operand | None
+) -> tuple[int, list[Any], np.dtype[Any]]:
+    """Return the axis of differences, the lengths along it of all that is joined, and its dtype.
+
+    An end without dimensions is an item of each row. Nothing is joined if there are no differences.
+    """
+    if not x.ndim:
+        raise ValueError("x: expected an array with dimensions, got one without")
+    at = axis_of(axis, x.ndim)
+    integer("n", n)
+    check_numbers("x", x)
+    given = {"prepend": prepend, "x": x, "append": append} if n else {"x": x}
+    parts = {name: each for name, each in given.items() if each is not None}
+    for name, each in parts.items():
+        if each.shape and _without(each.shape, at) != _without(x.shape, at):
+            raise ValueError(
+                f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
+            )
+    return at, [each.shape[at] if each.shape else 1 for each in parts.values()], promoted(**parts)
+
+
 @described("x", "prepend", "append", numbers=True, optional=("prepend", "append"))
 def diff(
     work: Work,
@@ -337,23 +359,13 @@ def diff(
     >>> arrays.diff(np.array([1, 4, 9, 16]))
     array([3, 5, 7])
     """
-    if not x.ndim:
-        raise ValueError("x: expected an array with dimensions, got one without")
-    at = axis_of(axis, x.ndim)
-    integer("n", n)
-    check_numbers("x", x)
+    at, _, dtype = check_ends(x, axis, n, prepend, append)
     if n and (prepend is not None or append is not None):
         parts = [each for each in (prepend, x, append) if each is not None]
-        for each, name in ((prepend, "prepend"), (append, "append")):
-            if each is not None and not each.shape:
+        for each in parts:
+            if not each.shape:
                 each.items = PermutationIterator(each.items, indices(_nought))
                 each.shape = (*x.shape[:at], 1, *x.shape[at + 1 :])
-            if each is not None and _without(each.shape, at) != _without(x.shape, at):
-                raise ValueError(
-                    f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
-                )
-        named = {"prepend": prepend, "x": x, "append": append}
-        dtype = promoted(**{name: each for name, each in named.items() if each is not None})
         x = joined(work, parts, at, dtype)
     if not n:
         return work.made(x.items, x.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +55,8 @@ def _step(s: Any) -> Any:
 _METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
 
 
-def _place(q: float, length: int, method: str) -> tuple[int, float]:
-    """Return the place of a quantile in a sorted row: an index, and how far it is from there to the next."""
+def rank_of(q: float, length: int, method: str) -> tuple[int, float]:
+    """Return the index of a quantile in a sorted row, and how far it is from that item to the next."""
     exact = q * (length - 1)
     low = min(int(exact), length - 1)
     part = exact - low
@@ -80,6 +81,12 @@ def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any],
     return wanted, method in ("lower", "higher", "nearest")
 
 
+def check_ranks(x: Operand, axes: tuple[int, ...]) -> None:
+    """Raise ValueError if there are no items along axes, and so no quantiles."""
+    if not math.prod([x.shape[i] for i in axes]):
+        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
+
+
 _SELECTED = 4  # ranks that are looked for one by one: for more, rows are sorted
 # Rows of fewer items and fewer bytes, whose sorts on a GPU are quicker than that.
 _SORTED, _SORTED_BYTES = 513, 2049
@@ -96,13 +103,12 @@ def _quantile(
 ) -> Operand:
     wanted, exact = quantiles_of(x, q, method)
     items, _, layout, shape = over_axes(work, x, axis)
-    if not layout.length:
-        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
+    check_ranks(x, shape[1])
     result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
     out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
     if not layout.rows:
         return out
-    places = [_place(each, layout.length, method) for each in wanted.ravel().tolist()]
+    places = [rank_of(each, layout.length, method) for each in wanted.ravel().tolist()]
     rows = columns(items, layout)
     is_selected = _is_selected(work, layout, x.dtype, len(set(places)))
     if is_selected:
@@ -248,7 +254,7 @@ _OF_ALL = _known, _learn
 
 
 def _linear(q: float, length: int) -> tuple[int, float]:
-    return _place(q, length, "linear")
+    return rank_of(q, length, "linear")
 
 
 def _first_or_nan(s: Any) -> Any:
@@ -387,7 +393,7 @@ class QuantileIndices(NamedTuple):
 
 def places_of(wanted: np.ndarray[Any, Any], total: int, method: str) -> QuantileIndices:
     """Return the indices of the neighbours of quantiles among `total` sorted items."""
-    found = [_place(each, total, method) for each in wanted.ravel().tolist()]
+    found = [rank_of(each, total, method) for each in wanted.ravel().tolist()]
     low, parts = np.array([place for place, _ in found], np.int64), np.array([part for _, part in found])
     return QuantileIndices(np.concatenate([low, low + (parts > 0), [total - 1]]), parts)
 

@@ -124,6 +124,13 @@ def check_items(name: str, x: Operand, axes: tuple[int, ...]) -> None:
         raise ValueError(f"x: {name} of no items has no result, got shape {x.shape}")
 
 
+def check_mask(x: Operand, where: Operand) -> None:
+    """Raise ValueError unless a mask has the shape of what it is of."""
+    if where.shape != x.shape or where.parts:
+        expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
+        raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")
+
+
 def reduced(
     work: Work,
     x: Operand,
@@ -137,9 +144,8 @@ def reduced(
     empty: Any = None,
 ) -> Operand:
     result, within = dtypes_of(x, dtype, init)
-    if where is not None and (where.shape != x.shape or where.parts):
-        expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
-        raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")
+    if where is not None:
+        check_mask(x, where)
     items, mask, layout, shape = over_axes(work, x, axis, where)
     target = output_of(work, out, result_shape(shape, keepdims), result, [x] if where is None else [x, where])
     known = operators.identity_of(op, within)

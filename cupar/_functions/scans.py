@@ -155,19 +155,27 @@ def scan(
 # --- By name ----------------------------------------------------------------------------------------------
 
 
-def _cumulative(
-    work: Work, x: Operand, op: Any, axis: Any, dtype: Any, include_initial: bool, out: Any
-) -> Operand:
-    wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+def cumulative_shape(x: Operand, axis: Any, include_initial: bool) -> tuple[int, ...]:
+    """Return the shape of a cumulative sum or product; raise what these raise."""
     if axis is None and x.ndim > 1:
         raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
     check_numbers("x", x)
     if not include_initial:
+        return layout_along(x, axis)[1]
+    at = axis_of(0 if axis is None else axis, x.ndim)
+    return (*x.shape[:at], x.shape[at] + 1, *x.shape[at + 1 :])
+
+
+def _cumulative(
+    work: Work, x: Operand, op: Any, axis: Any, dtype: Any, include_initial: bool, out: Any
+) -> Operand:
+    wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+    shape = cumulative_shape(x, axis, include_initial)
+    if not include_initial:
         return scan_of(work, x, op, axis, None, False, False, wanted, out)
-    layout, shape = layout_along(x, 0 if axis is None else axis)
-    at = 0 if axis is None else axis_of(axis, x.ndim)
+    layout, _ = layout_along(x, 0 if axis is None else axis)
     wanted, within = dtypes_of(x, wanted)
-    target = output_of(work, out, (*shape[:at], shape[at] + 1, *shape[at + 1 :]), wanted, [x])
+    target = output_of(work, out, shape, wanted, [x])
     whole = AxisLayout(layout.outer, layout.length + 1, layout.inner)
     first = indices(_first_of_row, whole.length, whole.inner)
     start = initial("init", 0 if op is OpKind.PLUS else 1, wanted)[0]

@@ -14,7 +14,9 @@ import torch
 
 from .. import arrays
 from .._arguments.initial import on_host
+from .._base.data import Recent
 from .._functions import quantiles
+from .._functions.axes import INT64
 from .._functions.values import dtype_with
 from ..operators import OpKind
 from . import results
@@ -22,7 +24,7 @@ from .operators import (
     batched,
     below,
     differentiable,
-    dimension,
+    dimensions,
     numpy_dtype,
     on_device,
     operator,
@@ -39,32 +41,23 @@ from .user_functions import OperatorFamily, UserFunction, families, guarded_oper
 
 
 def _flat(x: Any, dim: Any) -> tuple[Any, int]:
-    return (x.reshape(-1), 0) if dim is None else (x, dim % x.ndim)
-
-
-def _picked(x: Any, at: Any, dim: Any, keepdims: bool) -> Any:
-    """Return the items of indices along a dimension, which is kept or not."""
-    along, axis = _flat(x, dim)
+    """Return a tensor with several dimensions, or all, joined into one, and which one that is."""
     if dim is None:
-        # A tensor in brackets would be read back by the host.
-        return torch.index_select(along, 0, at.reshape(1)).reshape([1] * x.ndim if keepdims else [])
-    found = torch.take_along_dim(along, at if keepdims else at.unsqueeze(axis), axis)
-    return found if keepdims else found.squeeze(axis)
-
-
-def _one(name: str, dim: Any) -> Any:
-    if isinstance(dim, (list, tuple)):
-        if len(dim) != 1:
-            raise RuntimeError(f"dim: the gradient of {name} is known along one dimension or all, got {dim}")
-        return dim[0]
-    return dim
+        return x.reshape(-1), 0
+    if not isinstance(dim, tuple):
+        return x, dim
+    if len(dim) == 1:
+        return x, dim[0]
+    rest, joined = [i for i in range(x.ndim) if i not in dim], sorted(dim)
+    shape = [*(x.shape[i] for i in rest), math.prod(x.shape[i] for i in joined)]
+    return x.permute(*rest, *joined).reshape(shape), len(rest)
 
 
 def _of_extreme(name: str) -> Callable[..., Any]:
     def gradient(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
-        dim = _one(name, dim)
-        at = operator_of(f"arg{name}")(x.detach(), dim, keepdims)
-        return _picked(x, at, dim, keepdims)
+        along, axis = _flat(x, dim)
+        at = operator_of(f"arg{name}")(along.detach(), axis, True)
+        return torch.take_along_dim(along, at, axis).reshape(results.reduced(x.shape, dim, keepdims))
 
     return gradient
 
@@ -86,16 +79,41 @@ def _of_top_k(op: Any, x: Any, k: int, dim: Any, largest: bool) -> Any:
     return torch.take_along_dim(along, at, axis), at
 
 
-def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool) -> Any:
-    along, axis = _flat(x, _one("quantile", dim))
-    ordered = _of_sort(None, along, axis, False, True)
-    last, found = ordered.select(axis, -1), []
+# The values are the operator's own, and the gradient is that of weighted means of the items beside them: the
+# means themselves may overflow, or be NaN beside infinities.
+def _quantiles_asked(x: Any, means: Any, name: str, *given: Any) -> Any:
+    return operator_of(name)(x, *given)
+
+
+_quantiles = differentiable(
+    *("Quantile", _quantiles_asked, _quantiles_asked, lambda ctx, found, x, means: ()),
+    *(lambda ctx, grad: (None, grad), lambda saved, how, dx, dmeans: dmeans),
+)
+
+
+def _means(x: Any, q: Any, dim: Any, method: str) -> Any:
+    """Return weighted means of the items beside quantiles, each in a row."""
+    along, axis = _flat(x, dim)
+    places = operator_of("argsort")(along.detach(), axis, False, True)
+    found = [along.narrow(axis, 0, 0)]
     for each in q:
-        low, part = quantiles._place(each, ordered.shape[axis], method)
-        first, second = (ordered.select(axis, i) for i in (low, low + 1 if part else low))
-        between = torch.where(first == second, first, first + (second - first) * part)
-        found.append(torch.where(last.isnan(), last, between))
-    return torch.stack(found).reshape([len(q), *results.reduced(x.shape, dim, keepdims)])
+        low, part = quantiles.rank_of(each, along.shape[axis], method)
+        two = [
+            torch.take_along_dim(along, places.narrow(axis, low + i, 1), axis)
+            for i in range(2 if part else 1)
+        ]
+        found.append(two[0] * (1 - part) + two[1] * part if part else two[0])
+    return torch.cat(found, axis).movedim(axis, 0)
+
+
+def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool) -> Any:
+    means = _means(x, q, dim, method).reshape([len(q), *results.reduced(x.shape, dim, keepdims)])
+    return _quantiles(False, ("quantile", q, dim, method, keepdims), x.detach(), means)
+
+
+def _of_median(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
+    means = _means(x, [0.5], dim, "linear").reshape(results.reduced(x.shape, dim, keepdims))
+    return _quantiles(False, ("median", dim, keepdims), x.detach(), means)
 
 
 def _by_indices(op: Any, x: Any, how: Any, dim: Any) -> Any:
@@ -133,7 +151,7 @@ def _of_sum(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
 
 def _of_reduction(own: Any, x: Any, dim: Any, keepdims: bool, op: Any, init: Any = None) -> Any:
     """Return a reduction with the gradient of the last item of a scan."""
-    along, axis = _flat(x, _one("reduce", dim))
+    along, axis = _flat(x, dim)
     if init is not None:
         shape = [*along.shape]
         shape[axis] = 1
@@ -151,8 +169,8 @@ def _of_product(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
 
 def _of_cumulative(fn: Any) -> Callable[..., Any]:
     def gradient(op: Any, x: Any, dim: Any, include_initial: bool) -> Any:
-        axis = (dim or 0) % x.ndim
-        found = scan(x, fn, dim=axis)
+        along, axis = _flat(x, dim)
+        found = scan(along, fn, dim=axis)
         if not include_initial:
             return found
         shape = [*found.shape]
@@ -169,7 +187,7 @@ def _segments_kept(ctx: Any, found: Any, x: Any, ids: Any) -> Any:
 
 def _segments_backward(ctx: Any, grad: Any) -> Any:
     (ids,), (number, _) = ctx.saved_tensors, ctx.how
-    ids = ids.reshape(-1).to(results.INT64)
+    ids = ids.reshape(-1).to(torch.int64)
     is_any = (ids >= 0) & (ids < number)
     if not number:
         return grad.new_zeros(ctx.shape), None
@@ -202,61 +220,66 @@ def _repeated(op: Any, x: Any, repeats: Any, *more: Any, **named: Any) -> Any:
     return op(x, repeats, *more, **named)
 
 
+def _of_differences(op: Any, x: Any, dim: int, n: int, *ends: Any) -> Any:
+    if n and any(each is not None for each in ends):
+        prepend, append = (
+            each.expand([1 if i == dim else m for i, m in enumerate(x.shape)])
+            if each is not None and not each.ndim
+            else each
+            for each in ends
+        )
+        x = torch.cat([each for each in (prepend, x, append) if each is not None], dim)
+    return torch.diff(x, n, dim)
+
+
 # --- The table --------------------------------------------------------------------------------------------
 
 
 _ROWS: dict[str, OperatorRow] = {
-    "sum": OperatorRow(results.reduction(results.summed), _of_sum, several=True, neutral=0),
-    "prod": OperatorRow(results.reduction(results.summed), _of_product, several=True, neutral=1),
-    "min": OperatorRow(results.reduction(), _of_extreme("min"), several=True, neutral=math.inf),
-    "max": OperatorRow(results.reduction(), _of_extreme("max"), several=True, neutral=-math.inf),
-    "minmax": OperatorRow(results.minmax, _of_minmax, several=True, cls=arrays.MinMax),
+    "sum": OperatorRow(results.named("sum"), _of_sum, several=True, neutral=0),
+    "prod": OperatorRow(results.named("prod"), _of_product, several=True, neutral=1),
+    "min": OperatorRow(results.named("min"), _of_extreme("min"), several=True, neutral=math.inf),
+    "max": OperatorRow(results.named("max"), _of_extreme("max"), several=True, neutral=-math.inf),
+    "minmax": OperatorRow(results.extreme("minmax", 2), _of_minmax, several=True, cls=arrays.MinMax),
     "reduce": OperatorRow(results.reduction(), _of_reduction, several=True),
-    "any": OperatorRow(results.reduction(torch.bool), several=True),
-    "all": OperatorRow(results.reduction(torch.bool), several=True),
-    "count_nonzero": OperatorRow(results.reduction(results.INT64), several=True),
-    "argmin": OperatorRow(results.reduction(results.INT64)),
-    "argmax": OperatorRow(results.reduction(results.INT64)),
+    "any": OperatorRow(results.named("any"), several=True),
+    "all": OperatorRow(results.named("all"), several=True),
+    "count_nonzero": OperatorRow(results.named("count_nonzero"), several=True),
+    "argmin": OperatorRow(results.extreme("argmin", dtype=INT64)),
+    "argmax": OperatorRow(results.extreme("argmax", dtype=INT64)),
     "cumulative_sum": OperatorRow(results.cumulative, _of_cumulative(operators.add)),
     "cumulative_prod": OperatorRow(results.cumulative, _of_cumulative(operators.mul)),
-    "sort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), x.dtype)], _of_sort),
-    "argsort": OperatorRow(lambda x, dim, descending, stable: [(results.along(x, dim), results.INT64)]),
+    "sort": OperatorRow(results.sorted_, _of_sort),
+    "argsort": OperatorRow(results.argsort),
     "top_k": OperatorRow(results.top_k, _of_top_k, cls=arrays.TopK),
-    "searchsorted": OperatorRow(lambda x1, x2, side, sorter: [(x2.shape, results.INT64)]),
+    "searchsorted": OperatorRow(results.ranks),
     "segment_reduce": OperatorRow(results.segments, _of_segments),
     "take": OperatorRow(results.taken, _by_indices),
-    "diff": OperatorRow(results.diff, lambda op, x, dim, n, *ends: torch.diff(x, n, dim, *ends)),
-    "isin": OperatorRow(lambda x1, x2, invert: [(x1.shape, torch.bool)]),
-    "merge": OperatorRow(lambda a, b: [([a.shape[0] + b.shape[0]], a.dtype)]),
-    "unique_values": OperatorRow(lambda x: [([results.length()], x.dtype)]),
+    "diff": OperatorRow(results.diff, _of_differences),
+    "isin": OperatorRow(results.members),
+    "merge": OperatorRow(results.merged),
+    "unique_values": OperatorRow(results.selected),
     "unique_counts": OperatorRow(results.counts, cls=arrays.UniqueCounts),
     "copy_if": OperatorRow(results.selected),
     "remove_if": OperatorRow(results.selected),
-    "compress": OperatorRow(lambda x, flags: results.selected(x)),
-    "all_of": OperatorRow(results.reduction(torch.bool), several=True),
-    "any_of": OperatorRow(results.reduction(torch.bool), several=True),
-    "none_of": OperatorRow(results.reduction(torch.bool), several=True),
-    "count_if": OperatorRow(results.reduction(results.INT64), several=True),
-    "find_first": OperatorRow(lambda x: [([], results.INT64)]),
-    "partition_by": OperatorRow(
-        lambda x: [([math.prod(x.shape)], x.dtype), ([], results.INT64)], cls=arrays.Counted
-    ),
+    "compress": OperatorRow(results.selected),
+    "all_of": OperatorRow(results.reduction(results.BOOL), several=True),
+    "any_of": OperatorRow(results.reduction(results.BOOL), several=True),
+    "none_of": OperatorRow(results.reduction(results.BOOL), several=True),
+    "count_if": OperatorRow(results.reduction(INT64), several=True),
+    "find_first": OperatorRow(lambda x: [([], INT64)]),
+    "partition_by": OperatorRow(results.partitioned, cls=arrays.Counted),
     "nonzero": OperatorRow(results.nonzero, is_list=True, around=lambda op, x: tuple(op(x))),
     "repeat": OperatorRow(results.repeated, _by_indices, around=_repeated),
     "quantile": OperatorRow(results.quantile, _of_quantile, several=True, around=_each_quantile),
-    "median": OperatorRow(
-        lambda x, dim, keepdims: [(results.reduced(x.shape, dim, keepdims), results.real(x.dtype))],
-        lambda op, x, dim, keepdims: _of_quantile(op, x, [0.5], dim, "linear", keepdims)[0],
-        several=True,
-    ),
+    "median": OperatorRow(results.median, _of_median, several=True),
     "bincount": OperatorRow(results.bins, types={"size": "SymInt?"}),
     "histogram": OperatorRow(results.histogram, cls=arrays.Histogram, types={"range": "float[]?"}),
     "run_length_encode": OperatorRow(results.counts, cls=arrays.Runs),
     "reduce_by_key": OperatorRow(results.runs, cls=arrays.Runs),
     "unique_inverse": OperatorRow(results.inverse, cls=arrays.UniqueInverse),
     "unique_all": OperatorRow(results.unique, cls=arrays.UniqueAll),
-    "union1d": OperatorRow(results.union),
-    **dict.fromkeys(("intersect1d", "setxor1d"), OperatorRow(results.set_of)),
+    **dict.fromkeys(("union1d", "intersect1d", "setxor1d"), OperatorRow(results.set_of)),
     "setdiff1d": OperatorRow(results.difference),
 }
 NAMES = list(_ROWS)
@@ -264,13 +287,22 @@ NAMES = list(_ROWS)
 # --- The operators ----------------------------------------------------------------------------------------
 
 
+def _key(given: Any) -> Any:
+    """Return of an argument what checks of it depend on."""
+    if isinstance(given, torch.Tensor):
+        return given.shape, given.dtype
+    return tuple(given) if isinstance(given, list) else given
+
+
 def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noqa: PLR0915 - kernels share all
     row, called = _ROWS[name], getattr(arrays, name)
     how = schema_of(name, row)
     names, defaults = how.names, how.defaults
     tensors = [i for i, each in enumerate(names) if each in TENSORS]
+    axis: Any = names.index("axis") if "axis" in names else None
     functions = {each: fn for each, fn in zip(functions_of(name), given, strict=True) if fn is not None}
     gradient = row.gradient
+    checked: Recent[Any, bool] = Recent(64)
 
     def split(given: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments, and apart from them what comes last: that is given."""
@@ -279,19 +311,26 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
         return [value for each, value in every if each not in LAST], last
 
     def filled(arguments: Any) -> list[Any]:
-        """Return all arguments, including defaults, which the dispatcher leaves out."""
-        return [*arguments, *defaults[len(arguments) :]]
+        """Return all arguments, including defaults, which the dispatcher leaves out; dimensions from 0 on."""
+        given = [*arguments, *defaults[len(arguments) :]]
+        if axis is not None and given[axis] is not None and (ndim := given[0].ndim):
+            given[axis] = dimensions(given[axis], ndim)
+        return given
+
+    def foretold(given: list[Any]) -> list[results.Result]:
+        """Return shapes and dtypes of the results; raise what the function raises of such arguments."""
+        with_operands = [
+            results.operand(names[i], x) if i in tensors and x is not None else x for i, x in enumerate(given)
+        ]
+        first, last = split(with_operands)
+        rule = row.returns(*first)
+        return results.checked(first[-1 if name == "reduce_by_key" else 0], rule, **last) if last else rule
 
     @on_device
     def computed(*arguments: Any) -> Any:
         given = dict(zip(names, arguments, strict=True))
         for i in tensors:
             given[names[i]] = arguments[i] if arguments[i] is None else arguments[i].detach()
-        dims = given.get("axis")
-        if dims is not None and (ndim := arguments[0].ndim):
-            several = isinstance(dims, (list, tuple))
-            found = tuple([dimension("dim", dim, ndim) for dim in (dims if several else (dims,))])
-            given["axis"] = found if several else found[0]
         if given.get("dtype") is not None:
             given["dtype"] = numpy_dtype("dtype", given["dtype"])
         given |= {each: fn.unchanged() for each, fn in functions.items()}
@@ -303,23 +342,34 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
         return computed(*filled(arguments))
 
     def fake(*arguments: Any) -> Any:
-        given, last = split(filled(arguments))
-        shapes = [*row.returns(*given)]
-        if "dtype" in last:
-            shapes[-1] = shapes[-1][0], last["dtype"]
-        made = [given[0].new_empty(tuple(shape), dtype=dtype) for shape, dtype in shapes]
+        shapes, length = foretold(filled(arguments)), None
+        if any(None in shape for shape, _ in shapes):
+            length = torch.library.get_ctx().new_dynamic_size()
+        made = [
+            arguments[0].new_empty([length if n is None else n for n in shape], dtype=torch_dtype(dtype))
+            for shape, dtype in shapes
+        ]
         return made if row.is_list else made[0] if len(made) == 1 else tuple(made)
 
     def differentiated(arguments: list[Any]) -> Any:
         given, last = split(arguments)
         if not (given[0].is_floating_point() or given[0].is_complex()):
             return None
+        key: Any = tuple([_key(each) for each in arguments])
+        try:
+            is_checked = checked.find(key)
+        except TypeError:  # sizes that are symbols have no hash
+            is_checked = key = None
+        if not is_checked:
+            foretold(arguments)
+            if key is not None:
+                checked[key] = True
         if "dtype" in last:
             given[0] = given[0].to(last.pop("dtype"))
         if "where" in last:
             if row.neutral is None:
                 raise RuntimeError(f"where: the gradient of {name} is known of all items alone")
-            given[0] = torch.where(last.pop("where"), given[0], row.neutral)
+            given[0] = torch.where(last.pop("where") != 0, given[0], row.neutral)
         return gradient(op, *given, **last, **{each: fn.fn for each, fn in functions.items()})
 
     def recorded(is_plain: bool, *arguments: Any) -> Any:
@@ -353,24 +403,22 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
 
     def vmap_along(info: Any, in_dims: Any, *arguments: Any) -> Any:
         """Take the batch for one more dimension, where there is one to count along."""
-        given = filled(arguments)
-        at = names.index("axis")
-        dim = given[at]
+        given = [*arguments, *defaults[len(arguments) :]]
+        dim = given[axis]
         if dim is None or any(given[i] is not None and names[i] != "where" for i in tensors[1:]):
             return vmap(info, in_dims, *arguments)
         for i in tensors:
             if given[i] is not None:
                 given[i] = batched(info, given[i], in_dims[i])
-        several, ndim = isinstance(dim, (list, tuple)), given[0].ndim - 1
-        dims = [dimension("dim", each, ndim) + 1 for each in (dim if several else (dim,))]
-        given[at] = dims if several else dims[0]
+        dims = dimensions(dim, given[0].ndim - 1)
+        given[axis] = tuple([each + 1 for each in dims]) if isinstance(dims, tuple) else dims + 1
         found = op(*given)
         return found, (0,) * len(found) if isinstance(found, tuple) else names.count("q")  # q comes first
 
     result = "Tensor[]" if row.is_list else "Tensor"
     if row.cls is not None:
         result = f"({', '.join(['Tensor'] * len(row.cls._fields))})"
-    by_dim = vmap_along if "axis" in names else vmap
+    by_dim = vmap if axis is None else vmap_along
     op = operator(known, f"({how.schema}) -> {result}", kernel, fake, recorded, by_dim)
     return op
 
@@ -411,14 +459,35 @@ def _with_dtype_of_init(
     return arguments, {**named, "init": on_host(init, "init").item()}
 
 
+def _of_point(function: Any, given: Any, named: dict[str, Any], has_row: bool) -> list[Any]:
+    """Call a function with a row of one item in place of a tensor without dimensions, as PyTorch does.
+
+    Results that have the row, too, are without it.
+    """
+    rows = {k: v.reshape(1) if k == "where" and v is not None else v for k, v in named.items()}
+    found = function(given[0].reshape(1), *given[1:], **rows)
+    every = found if isinstance(found, tuple) else (found,)
+    return [x.squeeze(-1) if has_row and x.shape[-1] == 1 else x for x in every]
+
+
+def _describe(function: Any, name: str, shown: inspect.Signature) -> None:
+    """Give a function the name, the signature and the help that users see."""
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "cupar.torch"
+    function.__doc__ = (
+        f"{str(getattr(arrays, name).__doc__).splitlines()[0]}\n\n    "
+        f"It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
+    )
+    function.__signature__ = shown
+
+
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
     around, cls, shown = row.around, row.cls, signature(name, row)
     _, names, defaults, _ = schema_of(name, row)
-    at = names.index("axis") if "axis" in names else len(names)
-    init_at = names.index("init") if "init" in names else len(names)
-    default_dim = None if at == len(names) else defaults[at]
+    by_place = {each: i for i, each in enumerate(names)}
+    init_at = by_place.get("init", len(names))
     functions = [each for each in takes if each in FUNCTIONS]
     place = next((i for i, each in enumerate(takes) if each in FUNCTIONS[:2]), None)
     default = None if place is None else takes[functions[0]].default
@@ -442,15 +511,17 @@ def function_of(name: str) -> Callable[..., Any]:
         fns += [rest.pop(each, None) for each in functions[len(fns) :]]
         if place is not None or (fns and fns[-1] is not None):
             op = guarded_operator(name, *fns)
-        point = arguments[0] if at < len(names) and arguments else None
+        point = arguments[0] if "axis" in by_place and arguments else None
         if isinstance(point, torch.Tensor) and not point.ndim:
-            dim = rest.get("dim", arguments[at] if len(arguments) > at else default_dim)
-            if dim is not None:  # as PyTorch has it: a row of one item
-                rows = {k: v.reshape(1) if k == "where" and v is not None else v for k, v in named.items()}
-                found = function(point.reshape(1), *given[1:], **rows)
-                if cls is not None:
-                    return cls(*(each.reshape(()) for each in found))
-                return found.reshape(()) if found.shape == (1,) else found
+
+            def value_of(each: str, shown: str) -> Any:
+                i = by_place[each]
+                return rest.get(shown, arguments[i] if len(arguments) > i else defaults[i])
+
+            if value_of("axis", "dim") is not None:
+                has_row = value_of("keepdims", "keepdims") if "keepdims" in by_place else name != "repeat"
+                found = _of_point(function, given, named, has_row)
+                return cls(*found) if cls is not None else found[0]
         if type(rest.get("init", *arguments[init_at : init_at + 1])) not in _HAVE_NO_DTYPE:
             arguments, rest = _with_dtype_of_init(names, arguments, rest)
         if torch.compiler.is_compiling():
@@ -461,13 +532,11 @@ def function_of(name: str) -> Callable[..., Any]:
             except RuntimeError:
                 _explained(name, {**dict(zip(names, arguments, strict=False)), **rest})
                 raise
+            except (TypeError, ValueError) as error:
+                if not str(error).startswith("axis: "):
+                    raise
+                raise type(error)(f"dim{str(error)[4:]}") from None
         return cls(*found) if cls is not None else found
 
-    function.__name__ = function.__qualname__ = name
-    function.__module__ = "cupar.torch"
-    said = (getattr(arrays, name).__doc__ or "").partition("\n")[0]
-    function.__doc__ = (
-        f"{said}\n\n    It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
-    )
-    function.__signature__ = shown  # type: ignore[attr-defined]
+    _describe(function, name, shown)
     return function

@@ -1,16 +1,21 @@
 """The functions of `cupar.arrays` as operators of PyTorch: results, shapes that are foretold, gradients."""
 
+import functools
 import inspect
+import math
 import operator
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 import cupar  # noqa: E402
 from cupar import arrays  # noqa: E402
 from cupar import torch as ct  # noqa: E402
 from cupar._torch import functions  # noqa: E402
+from cupar._torch.operators import numpy_dtype  # noqa: E402
 
 F64 = torch.float64
 X = torch.tensor([[3.0, -1.0, 4.0, 1.5], [-5.0, 9.0, 2.0, 6.0], [0.5, 3.5, -8.0, 7.0]], dtype=F64)
@@ -36,6 +41,7 @@ CALLS = [
     ("sum", (X,), {"dim": 1, "keepdims": True}),
     ("sum", (X[:, None],), {"dim": [0, 2]}),
     ("sum", (WORDS.to(torch.uint8),), {}),
+    ("sum", (X,), {"dim": 1, "where": (X > 1).to(torch.uint8)}),
     ("prod", (X,), {"dim": 0}),
     ("min", (X,), {"dim": 1}),
     ("max", (X,), {"dim": 0, "keepdims": True}),
@@ -61,9 +67,15 @@ CALLS = [
     ("segment_reduce", (X, torch.tensor([1, 0, 1]), cupar.OpKind.PLUS, 2), {"init": 0.5}),
     ("take", (X, torch.tensor([2, 0])), {"dim": 1}),
     ("take", (X, torch.tensor([[-1, 0], [-3, 2]])), {"dim": 0}),
+    ("take", (X, torch.tensor([7, -1, 0])), {}),
     ("diff", (X,), {"n": 2, "prepend": X[:, :1] * 2, "append": X}),
+    ("diff", (X,), {"n": 5}),
+    ("diff", (X,), {"n": 0, "dim": 0, "prepend": X}),
+    ("diff", (X,), {"dim": 0, "prepend": torch.tensor(2.0, dtype=F64)}),
+    ("diff", (WORDS,), {"append": torch.tensor([0.5], dtype=torch.float32)}),
     ("isin", (WORDS, torch.tensor([1, 7])), {"invert": True}),
     ("merge", (SORTED, SORTED + 0.5), {}),
+    ("merge", (torch.tensor([0, 2]), SORTED.to(torch.float32)), {}),
     ("unique_values", (WORDS,), {}),
     ("unique_counts", (WORDS,), {}),
     ("copy_if", (X, positive), {}),
@@ -91,9 +103,31 @@ CALLS = [
     ("unique_inverse", (WORDS,), {}),
     ("unique_all", (X,), {}),
     ("union1d", (WORDS, WORDS + 2), {}),
+    ("union1d", (WORDS, SORTED.to(torch.float32)), {}),
     ("intersect1d", (WORDS, WORDS + 2), {}),
     ("setdiff1d", (WORDS, (WORDS + 2).to(torch.float32)), {"assume_unique": True}),
     ("setxor1d", (WORDS, WORDS + 2), {}),
+    # Arguments that no call above gives.
+    ("sum", (X,), {"dtype": torch.float32}),
+    ("prod", (X,), {"keepdims": True, "where": X > 0, "dtype": torch.float32}),
+    ("min", (X,), {"keepdims": True, "where": X > 0}),
+    ("max", (X,), {"where": X > 0}),
+    ("minmax", (X,), {"keepdims": True}),
+    ("reduce", (X, larger), {"keepdims": True, "where": X > 0, "dtype": torch.float32}),
+    *[(each, (X,), {"dim": [1], "keepdims": True}) for each in ("any", "all", "count_nonzero")],
+    *[(each, (X,), {"dim": 0, "keepdims": True}) for each in ("argmin", "argmax")],
+    *[(each, (X, positive), {"dim": 1, "keepdims": True}) for each in ("all_of", "none_of", "count_if")],
+    ("cumulative_sum", (X,), {"dim": 1, "dtype": torch.float32}),
+    ("cumulative_prod", (X,), {"dim": 1, "dtype": torch.float32, "include_initial": True}),
+    ("sort", (X,), {"stable": False}),
+    ("argsort", (X,), {"descending": True, "stable": False}),
+    ("searchsorted", (SORTED, X), {"sorter": torch.arange(4)}),
+    ("segment_reduce", (X[:, 0], torch.tensor([1, 0, 1]), cupar.OpKind.PLUS, 3), {"dtype": torch.float32}),
+    ("quantile", (X, [0.5]), {"keepdims": True}),
+    ("bincount", (WORDS,), {"minlength": 9}),
+    ("histogram", (X,), {"weights": X}),
+    ("reduce_by_key", (WORDS, X.ravel()[:5], cupar.OpKind.PLUS), {"dtype": torch.float32}),
+    *[(each, (WORDS.unique(), WORDS[:1]), {"assume_unique": True}) for each in ("intersect1d", "setxor1d")],
 ]
 WITH_GRADIENTS = [
     each
@@ -101,6 +135,8 @@ WITH_GRADIENTS = [
     if functions._ROWS[each[0]].gradient
     and each[1][0].is_floating_point()
     and not (each[0] == "segment_reduce" and larger in each[1])
+    and not (each[0] == "reduce" and "where" in each[2])
+    and "dtype" not in each[2]
 ]
 
 
@@ -113,11 +149,25 @@ def tuples(found):
     return tuple(found) if isinstance(found, tuple) else (found,)
 
 
+def test_every_argument_is_given():
+    """Each is in one of the calls that are compared, but for comparisons."""
+    for called in functions.NAMES:
+        known = inspect.signature(getattr(ct, called)).parameters
+        positional = [each.name for each in known.values() if each.kind is not each.KEYWORD_ONLY]
+        given = set()
+        for each, arguments, named in CALLS:
+            if each == called:
+                given |= {*positional[: len(arguments)], *named}
+        assert {*known} <= given | {"op", "less", "equal"}
+
+
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_what_arrays_do(call):
     """Results are those of `cupar.arrays`, and PyTorch is told of their shapes, dtypes and strides."""
     called, given, named = call
     axes = {("axis" if k == "dim" else k): tuple(v) if isinstance(v, list) else v for k, v in named.items()}
+    if "dtype" in axes:
+        axes["dtype"] = numpy_dtype("dtype", axes["dtype"])
     expected = getattr(arrays, called)(*given, **axes)
     found = getattr(ct, called)(*given, **named)
     assert type(found) is type(expected) or isinstance(found, torch.Tensor)
@@ -138,7 +188,9 @@ def test_gradients(call):
         found = tuples(getattr(ct, called)(x, *others, **named))
         return tuple(each for each in found if each.is_floating_point())
 
+    expected = function(x)
     x = x.clone().requires_grad_()
+    torch.testing.assert_close(function(x), expected, rtol=1e-14, atol=0)
     assert torch.autograd.gradcheck(function, x, check_forward_ad=True)
     if called in ("sum", "top_k", "cumulative_prod", "segment_reduce"):
         assert torch.autograd.gradgradcheck(function, x)
@@ -159,6 +211,102 @@ def test_products_of_no_items(shape, dim):
     assert torch.equal(found, ct.prod(x.detach(), dim)) and (found == 1).all()
     (slope,) = torch.autograd.grad(found.sum(), x)
     assert slope.shape == shape
+
+
+ONES = torch.tensor([True, False, True, True])
+# What is refused with and without a gradient, and as it is compiled, in the same words.
+REFUSED = [
+    *[(each, (X,), {"dim": 5}, "dim: expected from -2 to 1") for each in ("sum", "max", "sort", "median")],
+    ("sort", (X,), {"dim": -7}, "dim: expected from -2 to 1"),
+    ("take", (X, torch.tensor([0])), {"dim": 5}, "dim: expected from -2 to 1"),
+    ("repeat", (X, 2), {"dim": 5}, "dim: expected from -2 to 1"),
+    ("cumulative_sum", (X,), {"dim": 2}, "dim: expected from -2 to 1"),
+    ("cumulative_prod", (X,), {}, "dim: expected one of 2, as `x` has several, got None"),
+    ("quantile", (X, 0.5), {"dim": [0, 0]}, "dim: expected different dimensions"),
+    ("quantile", (X, -0.5), {}, "q: expected numbers from 0 to 1"),
+    ("quantile", (X, [0.5, 2.0]), {}, "q: expected numbers from 0 to 1"),
+    ("quantile", (X, 0.3), {"method": "no such"}, "method: expected one of 'linear'"),
+    ("quantile", (X.to(torch.complex64), 0.3), {}, "x: quantile takes real numbers"),
+    ("quantile", (X[:0], 0.3), {}, "x: expected at least one item"),
+    ("median", (X[:0],), {"dim": 0}, "x: expected at least one item"),
+    ("min", (X[:0],), {}, "x: min of no items has no result"),
+    ("minmax", (X[:, :0],), {"dim": 1}, "x: minmax of no items has no result"),
+    ("sum", (X,), {"where": ONES}, "where: expected an array of bool of the shape"),
+    ("prod", (X,), {"where": X[:, :1] > 0, "dim": 0}, "where: expected an array of bool of the shape"),
+    ("reduce", (X, larger), {"init": 2j, "dim": 0}, "init: expected one value of float64"),
+    ("top_k", (X, 5), {}, "k: expected from 0 to 4"),
+    ("diff", (X,), {"n": -1}, "n: expected 0 or more"),
+    ("diff", (X,), {"prepend": X[:1]}, "prepend: expected the shape of `x`"),
+    ("segment_reduce", (X[0], WORDS[:4], cupar.OpKind.PLUS, -1), {}, "num_segments: expected from 0 to"),
+]
+
+
+def refusal(call):
+    with pytest.raises((TypeError, ValueError, IndexError)) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("call", REFUSED, ids=name)
+def test_refusals(call):
+    """One set of checks serves calls with and without a gradient, and those of fake tensors."""
+    called, (x, *others), named, said = call
+    ours = getattr(ct, called)
+    assert refusal(lambda: ours(x, *others, **named)).startswith(said)
+    assert refusal(lambda: ours(x.clone().requires_grad_(), *others, **named)).startswith(said)
+    with FakeTensorMode() as mode:
+
+        def fake(value):
+            return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+        x, others = fake(x), [*map(fake, others)]
+        named = {each: fake(value) for each, value in named.items()}
+        assert refusal(lambda: ours(x, *others, **named)).startswith(said)
+        assert refusal(lambda: ours(x.detach().requires_grad_(), *others, **named)).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("items", "function"),
+    [
+        (torch.tensor([-6e4, 6e4]).half(), lambda x: ct.quantile(x, 0.25)),
+        (torch.tensor([-3e38, 3e38]), ct.median),
+        (torch.tensor([-math.inf, 1.0, 2.0]), lambda x: ct.quantile(x, 0.3, method="midpoint")),
+        (torch.tensor([0.0, math.inf]), lambda x: ct.quantile(x, [0.0, 0.75])),
+        (torch.tensor([math.nan, 1.0]), ct.median),
+    ],
+)
+def test_quantiles_of_extremes(items, function):
+    """Their values are the same with a gradient, which is finite."""
+    x = items.clone().requires_grad_()
+    found = function(x)
+    torch.testing.assert_close(found, function(items), rtol=0, atol=0, equal_nan=True)
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    assert slope.sum() == found.numel()
+
+
+@pytest.mark.parametrize("called", ["min", "max", "prod", "median", "quantile"])
+def test_gradients_along_several_dimensions(called):
+    x = torch.stack([X, 3 * X + 0.25]).requires_grad_()
+    ours = ct.quantile if called == "quantile" else getattr(ct, called)
+    others = ([0.3, 0.9],) if called == "quantile" else ()
+    for keepdims in (False, True):
+        function = functools.partial(ours, dim=(2, 0), keepdims=keepdims)
+        expected = function(x.detach(), *others)
+        torch.testing.assert_close(function(x, *others).detach(), expected)
+    assert torch.autograd.gradcheck(lambda x: function(x, *others), x)
+
+
+def test_a_length_that_is_known_is_compiled():
+    """Shapes of `take` of all items, and of differences, are those of calls."""
+    at, point = torch.tensor([0, 7, 1]), torch.tensor(1.0, dtype=F64)
+
+    def function(x):
+        found = ct.take(x, at), ct.diff(x, n=9), ct.diff(x, prepend=point, dim=0)
+        return [each * each.numel() for each in found]
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for one, other in zip(compiled(X), function(X), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_items_that_count_in_batches():
@@ -232,6 +380,12 @@ def test_tensors_without_dimensions():
             expected = expected[0] if isinstance(expected, tuple) else expected
             assert torch.equal(found, expected) and found.shape == ()
     assert [each.shape for each in ct.top_k(x, 1)] == [(), ()]
+    for q, shape in ((0.5, ()), ([0.5], (1,)), ([0.25, 0.5], (2,))):
+        for keepdims in (False, True):
+            found = ct.quantile(x, q, dim=0, keepdims=keepdims)
+            expected = torch.quantile(x, torch.tensor(q, dtype=F64), dim=0, keepdim=keepdims)
+            assert torch.equal(found, expected) and found.shape == shape
+    assert ct.repeat(x, 1, dim=0).shape == (1,)
     assert torch.autograd.grad(ct.sort(x) + ct.reduce(x, larger, dim=0), x)[0] == 2
     with pytest.raises(IndexError, match="^dim: expected from -1 to 0"):
         ct.sum(x, dim=1)
@@ -309,6 +463,10 @@ def test_names():
             "where: expected an array of bool of the shape",
         ),
         (lambda: ct.reduce_by_key(WORDS, X[0], equal=1), TypeError, "equal: expected a function"),
+        (lambda: ct.reduce(X, None), TypeError, "^op: expected a function, an OpKind or a ufunc, got None"),
+        (lambda: ct.scan(X, None, dim=0), TypeError, "^fn: expected a function, an OpKind or a ufunc, got"),
+        (lambda: ct.scan((X, X), None, dim=0), TypeError, "^fn: expected a function or an OpKind, got None"),
+        (lambda: ct.transform(None, X), TypeError, "^fn: expected a function, an OpKind or a ufunc, got"),
     ],
 )
 def test_what_they_refuse(call, error, said):
