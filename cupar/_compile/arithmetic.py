@@ -18,6 +18,7 @@ code, and not negative, gives uint64: numba makes it signed, or a float.
 
 from __future__ import annotations
 
+import cmath
 import functools
 import math
 import operator
@@ -28,6 +29,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from . import libdevice
 
 _ONE = np.uint64(1)
 _LONG = 1 << 16  # exponents from here on are those of `math.pow`, of floats
@@ -69,25 +72,37 @@ def _of_cuda() -> tuple[list[Lowering], dict[str, Any], dict[Any, Any]]:
     """Return the overrides for GPUs, those of ufuncs, and numba's own functions that use them."""
     from .._numba import signature_of, types
 
-    return lowerings(types, signature_of), of_ufuncs(types, signature_of), {}
+    powers = [
+        Lowering(_complex_power, function, (types.Complex, types.Complex))
+        for function in (operator.pow, operator.ipow, pow)
+    ]
+    ufuncs = {
+        **of_ufuncs(types, signature_of),
+        "np_complex_float_power_impl": _complex_power,
+        "np_complex_log1p_impl": _complex_log1p,
+        "np_complex_power_impl": _complex_power,
+    }
+    return [*lowerings(types, signature_of), *powers], ufuncs, {}
 
 
 @contextmanager
 def overridden() -> Iterator[None]:
     """Have numba.cuda compile with all overrides in the block; its compiler lock must be held."""
-    from .._numba import cuda_arrays, cuda_target
+    from .._numba import cuda_arrays, cuda_codegen, cuda_target
 
-    fixed = cuda_arrays.fix_integer_index
+    fixed, library = cuda_arrays.fix_integer_index, cuda_codegen.CUDACodeLibrary
+    texts = library.llvm_strs
 
     def fix_index(context: Any, builder: Any, kind: Any, value: Any, size: Any) -> Any:
         return fixed(context, builder, kind, _index(builder, value), size)
 
     cuda_arrays.fix_integer_index = fix_index
+    library.llvm_strs = property(lambda self: [*map(libdevice.calls, texts.fget(self))])
     try:
         with _overriding(cuda_target.target_context, *_of_cuda()):
             yield
     finally:
-        cuda_arrays.fix_integer_index = fixed
+        cuda_arrays.fix_integer_index, library.llvm_strs = fixed, texts
 
 
 @contextmanager
@@ -103,8 +118,7 @@ def _overriding(
     for each, selector in zip(overrides, selectors, strict=True):
         selector.append(each.emit, each.signature)
     others, context.cached_internal_func = context.cached_internal_func, compiled
-    numbas = context.get_ufunc_info
-    context.get_ufunc_info = lambda ufunc: of_ufunc(numbas(ufunc), ufuncs)
+    context.get_ufunc_info = functools.partial(_ufunc_info, context.get_ufunc_info, ufuncs)
     try:
         yield
     finally:
@@ -114,6 +128,17 @@ def _overriding(
         for selector in selectors:
             selector.versions[:] = [each for each in selector.versions if id(each[1]) not in added]
             selector._cache.clear()
+
+
+def _ufunc_info(numbas: Callable[..., Any], ours: dict[str, Any], ufunc: Any) -> dict[str, Any]:
+    """Return the item functions of a ufunc for GPUs, those for the CPU where numba.cuda has none."""
+    from .._numba import ufunc_db
+
+    try:
+        found = numbas(ufunc)
+    except KeyError:
+        found = ufunc_db.get_ufunc_info(ufunc)
+    return of_ufunc(found, ours)
 
 
 # --- Types -----------------------------------------------------------------------------------------------
@@ -191,6 +216,26 @@ def _divided(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     found.real = builder.fdiv(builder.select(is_zero, a.real, over), divisor)
     found.imag = builder.fdiv(builder.select(is_zero, a.imag, beside), divisor)
     return found._getvalue()
+
+
+def _complex_power(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Raise to a power on GPUs, for which numba.cuda calls a function of its library for the CPU."""
+
+    def power(a: Any, b: Any) -> Any:
+        if a == 0 and (b == 0 or b.real > 0):
+            return a if b != 0 else a + 1
+        return cmath.exp(b * cmath.log(a))
+
+    return context.compile_internal(builder, power, signature, values)
+
+
+def _complex_log1p(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Return the logarithm of 1 + a on GPUs, where numba's code does not compile."""
+
+    def log1p(a: Any) -> Any:
+        return complex(math.log(math.hypot(a.real + 1, a.imag)), math.atan2(a.imag, a.real + 1))
+
+    return context.compile_internal(builder, log1p, signature, values)
 
 
 # --- Shifts ----------------------------------------------------------------------------------------------

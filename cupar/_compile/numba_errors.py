@@ -8,7 +8,6 @@ the source line. With ``CUPAR_DEBUG=1`` numba's error is shown, too, as the caus
 from __future__ import annotations
 
 import linecache
-import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -265,19 +264,6 @@ def _unbindable(match: re.Match[str]) -> str:
     return f"a function of {match['signature']} is called with ({call}): {match['why']}"
 
 
-def _no_ufunc(match: re.Match[str]) -> str:
-    """Say what to write for a ufunc inside of an operator: numba.cuda does not have all of them."""
-    name = match["name"]
-    plain = {"absolute": "abs", "power": "pow", "arctan2": "atan2"}.get(name, name)
-    plain = re.sub(r"^arc(?=cos|sin|tan)", "a", plain)
-    plain = {"floor_divide": "//", "remainder": "%"}.get(plain, plain)  # `math.remainder` is another
-    if plain in ("abs", "pow", "divmod", "//", "%"):
-        return f"numba.cuda has no np.{name}; use {plain}"
-    if hasattr(math, plain) and plain not in ("cbrt", "exp2", "gcd", "lcm"):  # which numba.cuda has not
-        return f"numba.cuda has no np.{name}; use math.{plain}"
-    return f"numba.cuda has no np.{name}; write it out"
-
-
 def _recursion(match: re.Match[str]) -> str:
     # The functions that were being called, the innermost first.
     names = re.findall(r"(?:CUDA|CPU)Dispatcher\(<function (?:\S*\.)?(\w+) at", match.string)
@@ -344,7 +330,6 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (r"cannot type infer runaway recursion", _recursion),
     (r"maximum recursion depth exceeded", TOO_MANY_CALLS),
-    (r"\A\W*<ufunc '(?P<name>\w+)'>\W*\Z", _no_ufunc),
     (r"Type of variable '\$[^\n]*? location: (?P<file>[^\n]+) \((?P<line>\d+)\)", _without_type),
     (_UNTYPED + r"Int value is too large", "{name} is an integer of more than 64 bits: use a float"),
     (r"Int value is too large", "an integer has more than 64 bits: use a float"),

@@ -7,6 +7,7 @@ time, and no change to numba outlasts it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -138,6 +139,8 @@ class Thaw:
                 make: Any = self._module if isinstance(value, FrozenModule) else self._named_tuple
                 self._made[id(value)] = make(value)
             return self._made[id(value)]
+        if value is math.gcd:  # which numba has for the CPU alone
+            return np.gcd
         if type(value) in (tuple, list):
             return type(value)(map(self.value, value))
         if type(value) is dict:

@@ -231,7 +231,7 @@ def _in(package: str, names: str) -> tuple[str, ...]:
 KERNELS = ("_build", *_in("_compile", "external nvjitlink nvrtc"))
 OPERATORS = (
     *("_base.generated", "_numba", "structs"),
-    *_in("_compile", "arithmetic bfloat16 cpp_calls inference numba_settings numba_types"),
+    *_in("_compile", "arithmetic bfloat16 cpp_calls inference libdevice numba_settings numba_types"),
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     "_external.declared",
     *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),

@@ -9,7 +9,8 @@ import numpy as np
 from cupar._compile import python_to_ltoir
 from cupar._ir.resolve import resolve
 
-_FUNCTIONS = ("fabs", "fabsf", "pow", "powf")  # of libdevice, which C's library has, too
+_OF_LIBDEVICE = re.compile(r'@"?__nv_(\w+)"?\(')  # most of which C's library has, too
+_OTHERS = {"isnand": "isnan", "isinfd": "isinf", "finitef": "finitef", "isfinited": "finite"}
 
 
 def for_gpus(function, inputs, output):
@@ -22,8 +23,9 @@ def for_gpus(function, inputs, output):
     for each in others:
         module.link_in(llvm.parse_assembly(each))
     process = ctypes.CDLL(None)
-    for name in _FUNCTIONS:
-        llvm.add_symbol(f"__nv_{name}", ctypes.cast(getattr(process, name), ctypes.c_void_p).value)
+    for name in {*_OF_LIBDEVICE.findall(text)}:
+        function = getattr(process, _OTHERS.get(name, name))
+        llvm.add_symbol(f"__nv_{name}", ctypes.cast(function, ctypes.c_void_p).value)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
