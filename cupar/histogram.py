@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import structs
+from ._base.sizes import value_of
 from ._call.algorithm import Algorithm
 from ._kernels.family import helper
 from ._kernels.histogram import HISTOGRAM, HistogramProblem, HistogramRangeProblem, overflows, word
@@ -131,9 +132,10 @@ def histogram_even(
     if structs.kind_of(samples) in "cV":
         raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
-    levels = _level_dtype(samples, h_lower_level, h_upper_level)
-    count = item_count("num_samples", num_samples)
-    _problem_of(levels)(h_num_output_levels, h_lower_level, h_upper_level, count)
+    # Of a call that is traced, the problem of each later one is checked, too.
+    number, lower, upper = map(value_of, (h_num_output_levels, h_lower_level, h_upper_level))
+    levels = _level_dtype(samples, lower, upper)
+    _problem_of(levels)(number, lower, upper, item_count("num_samples", value_of(num_samples)))
     return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from . import structs
+from ._base import sizes
 from ._base.device import is_cpu
 from ._device import arrays, streams
 from ._device.readers import is_contiguous
@@ -116,9 +117,9 @@ class View:
         address, shape, strides = self.address, list[int](), list[int]()
         for each, extent, stride in zip(given, self.shape, self.strides, strict=False):
             if isinstance(each, slice):
-                begin, end, step = each.indices(extent)
+                begin, length, step = _cut(each, extent)
                 address += begin * stride
-                shape.append(len(range(begin, end, step)))
+                shape.append(length)
                 strides.append(stride * step)
                 continue
             try:
@@ -130,7 +131,7 @@ class View:
             address += (at + extent if at < 0 else at) * stride
         shape += self.shape[len(given) :]
         strides += self.strides[len(given) :]
-        return View(address, self.dtype, shape, strides, self.writable, self._owner)
+        return type(self)(address, self.dtype, shape, strides, self.writable, self._owner)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -161,6 +162,23 @@ class View:
         """Return what compiled code made; it keeps nothing alive."""
         half = len(layout) // 2
         return cls(address, dtype, layout[:half], layout[half:], writable, None)
+
+
+def _cut(given: slice, extent: int) -> tuple[int, int, int]:
+    """Return where a slice of an extent begins, how many items it has, and its step."""
+    if given.step is None and (
+        sizes.is_size(extent) or sizes.is_size(given.start) or sizes.is_size(given.stop)
+    ):
+        ends = [_clamped(each, extent) for each in (0 if given.start is None else given.start, given.stop)]
+        return ends[0], max(ends[1] - ends[0], 0), 1
+    begin, end, step = given.indices(extent)
+    return begin, len(range(begin, end, step)), step
+
+
+def _clamped(index: Any, extent: int) -> Any:
+    if index is None:
+        return extent
+    return max(index + extent, 0) if index < 0 else min(index, extent)
 
 
 def _read(view: View) -> arrays.ArrayView:

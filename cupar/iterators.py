@@ -11,7 +11,6 @@ for CUDA", GPU Computing Gems, 2011.
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, NoneType
@@ -24,10 +23,11 @@ from ._base.bounded import of_builds
 from ._base.causes import brief
 from ._base.data import Recent
 from ._base.device import is_cpu
+from ._base.sizes import Size, index, is_size
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes
-from ._ir.iterator import ArrayIterator, Iterator, Leaf, over
+from ._ir.iterator import ArrayIterator, Iterator, Leaf, Packed, over
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from .operators import Op, OpKind
@@ -92,6 +92,9 @@ class ConstantIterator(Iterator):
     """
 
     def __init__(self, value: Any) -> None:
+        if is_size(value):
+            self._pack(value, np.dtype(np.int64))
+            return
         dtype = structs.dtype_of_value(_int_of_64_bits("value", value))
         try:
             given = np.array(tuple(value) if dtype else value, dtype)
@@ -102,11 +105,31 @@ class ConstantIterator(Iterator):
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
         dtype = array.dtype
-        node = nodes.interned((nodes.Constant, dtype), lambda: nodes.Constant(dtype))
-        super().__init__(node, [Leaf(array.tobytes())])
+        super().__init__(_constant(dtype), [Leaf(array.tobytes())])
+
+    def _pack(self, value: Size, dtype: np.dtype[Any]) -> None:
+        """Take a number of a call that is traced."""
+        size = nodes.rounded_up(dtype.itemsize)
+        super().__init__(
+            _constant(dtype),
+            [Leaf(Packed(lambda number: dtype.type(number).tobytes().ljust(size, b"\0"), (value,)))],
+        )
+
+    @classmethod
+    def of(cls, value: Any, dtype: np.dtype[Any]) -> ConstantIterator:
+        """Return an iterator over a number in a dtype."""
+        if not is_size(value):
+            return cls(dtype.type(value))
+        made = object.__new__(cls)
+        made._pack(value, dtype)
+        return made
 
     def _given(self) -> str:
         return f"({self.leaves[0].first(self.dtype)!r})"
+
+
+def _constant(dtype: np.dtype[Any]) -> nodes.Constant:
+    return nodes.interned((nodes.Constant, dtype), lambda: nodes.Constant(dtype))
 
 
 class ZipIterator(Iterator):
@@ -302,7 +325,8 @@ class ShuffleIterator(Iterator):
 
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
-        leaves = Leaf(items), Leaf(struct.pack("=QQ", items, chosen % 2**64))
+        state = Packed(_PAIR, (items, chosen % 2**64))
+        leaves = Leaf(items), Leaf(state if is_size(items) else state())
         super().__init__(nodes.Shuffle(np.dtype(np.int64)), leaves)
 
 
@@ -324,9 +348,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+_PAIR = struct.Struct("=QQ").pack
+
+
 def _checked(name: str, value: Any, low: int, end: int) -> int:
     try:
-        number = operator.index(value)
+        number: int = index(value)
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
     if not low <= number < end:

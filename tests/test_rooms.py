@@ -30,6 +30,7 @@ FLOORS = [
     "_jax",
     "arrays",
     "_functions",
+    "_program",
     "indexed nth_element segmented topk",  # which reduce or sort, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
     "_host",

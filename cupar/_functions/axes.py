@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base import sizes
 from .._base.bounded import of_builds
 from .._base.device import is_cpu
 from .._base.fork import in_child
@@ -22,6 +24,21 @@ from ..iterators import (
 
 Shape = tuple[int, ...]
 INT64 = np.dtype(np.int64)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that shapes are broadcast to, as in NumPy; raise ValueError if there is none."""
+    found: list[Any] = []
+    for axis in range(max(map(len, shapes), default=0), 0, -1):
+        extent: Any = 1
+        for shape in shapes:
+            own = shape[-axis] if axis <= len(shape) else 1
+            if own not in (1, extent):
+                if extent != 1:
+                    raise ValueError(f"extents {extent} and {own} of one axis")
+                extent = own
+        found.append(extent)
+    return tuple(found)
 
 
 class AxisLayout(NamedTuple):
@@ -103,6 +120,8 @@ def indices(function: Any, *numbers: int) -> Any:
 
     The numbers are no constants of the code: all share a build.
     """
+    if True in map(sizes.is_size, numbers):  # which have no hash
+        return _indices.__wrapped__(is_cpu(), function, numbers)
     return _indices(is_cpu(), function, numbers)
 
 

@@ -12,14 +12,17 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._base import device
+from .._base import device, sizes
 from .._device import driver
 from .._ir.iterator import ENDLESS, Iterator, over
+from .._program import known as programs
+from .._program.memory import Memory, Own
+from .._program.trace import CannotTraceError, Trace
 from ..host import View
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
-from . import libraries, operators, replay
+from . import libraries, operators
 from .axes import collapsed, constant, strided
 from .libraries import ArrayLibrary
 from .values import cast, check_same_kind, flag, integer
@@ -59,12 +62,15 @@ class Operand:
 
 
 class Work:
-    """The context of a call: a library, its device and a stream; and a recording, if one is made."""
+    """The context of a call: a library, its device and a stream; and its trace, if a program is made of it.
 
-    def __init__(self, library: ArrayLibrary, stream: Any, recording: replay.Recording | None = None) -> None:
+    While a call is traced, extents and addresses are sizes: see `_base.sizes`.
+    """
+
+    def __init__(self, library: ArrayLibrary, stream: Any, trace: Trace | None = None) -> None:
         self.library = library
         self.stream = library.stream() if stream is None else stream
-        self._given, self._recording = stream, recording
+        self._given, self._trace = stream, trace
 
     # --- Memory ------------------------------------------------------------------------------------------
 
@@ -73,29 +79,32 @@ class Work:
         found = tuple(shape)
         if dtype.names is not None:
             return zipped([self.empty(found, each) for _, each, _ in structs.members(dtype)])
-        return self.operand(self._allocated(found, dtype))
-
-    def _allocated(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        made = self.library.empty(shape, dtype)
-        if self._recording is not None:
-            self._recording.allocated.append((made, shape, dtype))
-        return made
+        if self._trace is not None:
+            return _traced(*self._trace.empty(found, dtype))
+        return self.operand(self.library.empty(found, dtype))
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether the call is being recorded, to be made again."""
-        return self._recording is not None
+    def is_traced(self) -> bool:
+        """Whether a program is made of the call."""
+        return self._trace is not None
 
-    def not_recorded(self, for_now: bool = False) -> None:
-        """Say that the call does something that no recording has; `for_now`: a later one may not."""
-        if self._recording is not None:
-            self._recording.is_whole, self._recording.is_early = False, for_now
+    def cannot_trace(self, because: str) -> None:
+        """Raise an error while the call is traced, before it does something that no program has."""
+        if self._trace is not None:
+            raise CannotTraceError(because)
+
+    def copied(self, source: int, target: int, nbytes: int) -> None:
+        """Have the driver copy bytes on the device from one address to another."""
+        if self._trace is not None:
+            self._trace.copy(source, target, nbytes, _copied)
+        target, source, nbytes = map(sizes.value_of, (target, source, nbytes))
+        _copied(target, source, nbytes, self.stream)
 
     def temporary(self, size: int, dtype: np.dtype[Any]) -> Any:
         """Return items of any dtype, structs too, in memory of the library's."""
-        memory = self.operand(self._allocated((max(size, 1) * dtype.itemsize,), np.dtype(np.uint8))).items
+        memory = self.empty((max(size, 1) * dtype.itemsize,), np.dtype(np.uint8)).items
         if isinstance(memory, View):
-            return View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
+            return type(memory)(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
         return memory.view(dtype)[:size]
 
     def operand(self, array: Any, name: str = "x") -> Operand:
@@ -104,6 +113,8 @@ class Work:
         One in another order than C's is copied, and so is one in host memory that is not aligned. Items are
         structs without gaps, which views of some fields of records have, as results have none.
         """
+        if self._trace is not None:
+            return _traced(*self._trace.array(array))
         memory = self.library.memory(array)
         dtype, shape = structs.normal(name, memory.dtype), tuple(memory.shape)
         closed = dtype if dtype.names is None else structs.closed(dtype)
@@ -124,6 +135,14 @@ class Work:
         if closed != dtype:
             items = TransformIterator(items, operators.plain(dtype), closed)
         return Operand(array, items, shape)
+
+    def output(self, array: Any, shape: Sequence[int]) -> Operand:
+        """Return an array that a call writes to, of a shape, while the call is traced."""
+        assert self._trace is not None
+        found = _traced(*self._trace.output(array))
+        if found.shape != tuple(shape):
+            raise CannotTraceError("an array of another shape")
+        return found
 
     def _gathered(self, memory: View) -> Any:
         """Return a copy of a strided array in C's order."""
@@ -147,7 +166,7 @@ class Work:
         reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
         low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
         address = memory.address + low * itemsize
-        flat = View(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
+        flat = type(memory)(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
         if strides in ((), (1,)):  # in C's order
             yield flat, size
         else:
@@ -164,7 +183,7 @@ class Work:
             items = self.kept(items, x.size)
         strides = [math.prod(x.shape[i + 1 :]) * x.dtype.itemsize for i in axes]
         if isinstance(items, View):
-            moved = View(items.address, x.dtype, shape, strides, True, items)
+            moved = type(items)(items.address, x.dtype, shape, strides, True, items)
             return Operand(None, self._gathered(moved), shape)
         flat = np.ascontiguousarray(items.reshape(x.shape).transpose(axes)).reshape(-1)
         return Operand(None, flat, shape)
@@ -172,17 +191,18 @@ class Work:
     # --- Shared by all functions ---------------------------------------------------------------------------
 
     def part(self, function: Callable[..., Operand], inputs: dict[str, Operand], *arguments: Any) -> Operand:
-        """Return a function's result, as a call that is made again by itself where the whole cannot be."""
+        """Return a function's result, as a call that has a program of its own where the whole has none."""
         given = {name: each.own for name, each in inputs.items()}
-        if self._recording is not None or not all(map(libraries.is_array, given.values())):
+        if self._trace is not None or not all(map(libraries.is_array, given.values())):
             return function(self, *inputs.values(), *arguments)
         return self.operand(enter(function, given, *arguments, stream=self._given))
 
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""
+        if self._trace is not None:
+            self._trace.run(algorithm, algorithm._completed(arguments, named), self.stream)
+            return
         algorithm.run(*arguments, stream=self.stream, **named)
-        if self._recording is not None:
-            self._recording.calls.append((algorithm, algorithm._completed(arguments, named)))
 
     def copy(self, source: Any, out: Any, size: int, op: Any = OpKind.IDENTITY) -> None:
         """Write an operator's results for items, or the items."""
@@ -204,23 +224,40 @@ class Work:
         return out
 
     def host(self, given: Any, name: str = "size") -> Any:
-        """Return items of an array on the host, once they are there; the one read of a call."""
-        self.not_recorded()
+        """Return items of an array on the host, once they are there."""
+        self.cannot_trace("a read of what are no lengths")
         own = given.own if isinstance(given, Operand) else given
-        if not self.library.on_cpu and driver.is_captured(driver.stream_handle(self.stream)):
-            raise ValueError(
-                f"{name}: expected a number while the stream is being captured, as a graph cannot read the "
-                "length of the result, got None"
-            )
+        self._check_not_captured(name)
         if isinstance(own, View):
             return _host_of(own, driver.stream_handle(self.stream))
         with self.library.on(self.stream):
             return self.library.host(own)
 
+    def lengths(self, given: Operand, name: str = "size") -> list[Any]:
+        """Return numbers of an array on the host; a call that is traced can depend on integers alone."""
+        if self._trace is None:
+            found: list[Any] = self.host(given, name).reshape(-1).tolist()
+            return found
+        self._check_not_captured(name)
+        if not isinstance(given.own, Own):
+            raise CannotTraceError("a read of what is no array")
+        with self.library.on(self.stream):
+            return self._trace.read(given.items, self.library.host(given.own.real).reshape(-1))
+
+    def _check_not_captured(self, name: str) -> None:
+        if not self.library.on_cpu and driver.is_captured(driver.stream_handle(self.stream)):
+            raise ValueError(
+                f"{name}: expected a number while the stream is being captured, as a graph cannot read the "
+                "length of the result, got None"
+            )
+
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of a host array in the library's memory."""
         with self.library.on(self.stream):
-            return self.library.put(given)
+            found = self.library.put(given)
+        if self._trace is not None:
+            self._trace.put(found)
+        return found
 
     def first(self, x: Operand, count: int) -> Operand:
         """Return the first items of an array, in the same memory."""
@@ -231,9 +268,19 @@ class Work:
     def cut(self, results: Sequence[Operand], count: Operand, size: Any, number: int = 0) -> tuple[Any, ...]:
         """Return results as long as a count says, which is read; or of a given size, and then the count."""
         if size is None:
-            known = int(self.host(count).reshape(-1)[number])
+            known = self.lengths(count)[number]
             return tuple(self.first(each, known) for each in results)
         return (*(self.first(each, size) for each in results), count)
+
+
+def _traced(own: Own, memory: Memory) -> Operand:
+    flat = Memory(memory.address, memory.dtype, (memory.size,), (memory.itemsize,), True, memory)
+    return Operand(own, flat, memory.shape)
+
+
+def _copied(target: int, source: int, nbytes: int, stream: Any) -> None:
+    handle = c_void_p(driver.stream_handle(stream))
+    driver.call("cuMemcpyDtoDAsync_v2", c_uint64(target), c_uint64(source), c_size_t(nbytes), handle)
 
 
 def _host_of(memory: View, stream: int) -> np.ndarray[Any, Any]:
@@ -362,7 +409,7 @@ def output_of(
     found = libraries.of("out", out)
     memory = found.memory(out)
     check_same_kind("out", dtype, structs.normal("out", memory.dtype))
-    if tuple(memory.shape) != shape:
+    if tuple(memory.shape) != tuple(map(sizes.value_of, shape)):  # a trace checks sizes below
         raise ValueError(f"out: expected shape {shape}, got {tuple(memory.shape)}")
     writable = memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable
     if not writable:
@@ -375,11 +422,15 @@ def output_of(
         aligned = f"an array aligned to {memory.dtype.alignment} bytes"
         raise ValueError(f"out: expected {aligned}, got one at {begin:#x}")
     target = work.operand(out, "out")
+    if work.is_traced:
+        target = work.output(out, shape)
+        begin, end = libraries.address(target.items, work.library.on_cpu)
     for each in inputs:
         leaves = over("x", each.items).leaves
         for leaf in [one for one in leaves if one.is_array]:
             other, last = libraries.address(leaf.given, work.library.on_cpu)
-            if other < end and begin < last:
+            if sizes.apply(_overlap, begin, end, other, last) != (0,):
+                work.cannot_trace("an array of the call that is written")
                 itself = in_order and leaf.reads_in_order
                 if not itself or (other, last) != (begin, end):
                     wanted = (
@@ -391,12 +442,17 @@ def output_of(
     return target
 
 
+def _overlap(begin: int, end: int, other: int, last: int) -> tuple[int]:
+    """Return 1 if two pieces of memory overlap: one guard of a trace, whichever comes first."""
+    return (int(other < end and begin < last),)
+
+
 def same_memory(work: Work, one: Operand, other: Operand) -> bool:
     """Whether two operands, of arrays in C's order, are in the same memory."""
     if isinstance(one.items, Iterator) or isinstance(other.items, Iterator):
         return True
     first, second = (libraries.address(each.items, work.library.on_cpu) for each in (one, other))
-    return first[0] < second[1] and second[0] < first[1]
+    return sizes.apply(_overlap, *first, *second) != (0,)
 
 
 def _kind(value: Any) -> str:
@@ -422,7 +478,6 @@ def enter(
     numbers: bool = False,
     optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
     of: Callable[..., Any] | None = None,
-    of_any_size: tuple[Callable[..., Any], Callable[..., None]] | None = None,
 ) -> Any:
     """Call a function with operands, and return arrays of the library of the first array among them.
 
@@ -440,18 +495,18 @@ def enter(
         The inputs that may be None.
     of : callable, optional
         The function whose parameters errors name, if it is another one.
-    of_any_size : tuple of two callables, optional
-        For calls with arrays of another size each: one takes inputs and arguments, and returns the result or
-        None; the other one takes a result, too, and learns from it.
     """
-    asked: replay.Request | None = None
-    if stream is None and like is None and num_items is None:
-        asked = replay.request(function, inputs.values(), arguments)
-    known = None if asked is None else replay.again(asked)
-    if known is None and of_any_size is not None and asked is not None:
-        known = of_any_size[0](*inputs.values(), *arguments)
-    if known is not None and known is not True:
-        return known
+    asked: programs.Asked | None = None
+    if like is None and num_items is None:
+        given = (*inputs.values(),)
+        if stream is None:
+            found = programs.call(function, given, arguments)
+        else:
+            found = _on(stream, function, given, arguments)
+        if found is not None:
+            if type(found) is not programs.Asked:
+                return found
+            asked = found
     for name, each in inputs.items():
         if each is None and name not in optional:
             libraries.of(name, None)
@@ -468,8 +523,8 @@ def enter(
         said = f"as `{next(iter(inputs))}` has none" if inputs else f"got {like!r}"
         raise TypeError(f"like: expected an array of the library that makes the result, {said}")
 
-    def call(recording: replay.Recording | None = None) -> Any:
-        work = Work(library, stream, recording)
+    def make(trace: Trace | None = None) -> Any:
+        work = Work(library, stream, trace)
         operands: list[Operand | None] = []
         for place, name in _flags_of(function, of):
             flag(name, arguments[place - len(inputs)])
@@ -480,9 +535,10 @@ def enter(
                 operands.append(None if each is None else operand_of(work, name, each, num_items))
         return _given_back(function(work, *operands, *arguments))
 
+    call: Callable[[], Any] = make
     try:
-        if known is True and asked is not None:
-            call = partial(replay.recorded, asked, library, call)
+        if asked is not None and asked.is_due:
+            call = partial(programs.traced, asked, library, make)
         if stream is None:
             result = device.using(True, call) if library.on_cpu else call()
         else:
@@ -491,9 +547,18 @@ def enter(
     except (TypeError, ValueError) as error:
         _name_parameter(error, function if of is None else of)
         raise
-    if of_any_size is not None and asked is not None:
-        of_any_size[1](result, *inputs.values(), *arguments)
     return result
+
+
+def _on(stream: Any, function: Any, given: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+    """Make a call by a program on a stream, as `programs.call` does on the current one."""
+    for each in given:
+        if libraries.is_array(each):
+            library = libraries.of("x", each)
+            with library.on(stream):
+                is_current = library.on_cpu or library.stream() == driver.stream_handle(stream)
+                return programs.call(function, given, arguments) if is_current else None
+    return None
 
 
 @lru_cache(512)

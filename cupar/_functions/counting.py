@@ -20,7 +20,7 @@ from ..reduce import Determinism, known_determinism
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
-from . import libraries, operators, quick
+from . import operators
 from .axes import INT64, AxisLayout, constant, indices
 from .calls import Operand, Work, enter
 from .items import size_of
@@ -284,50 +284,8 @@ def segment_reduce(
     >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
     array([6, 0, 4])
     """
-    key: Any = None
-    if init is None and dtype is None and stream is None and type(num_segments) is int and _is_drop(mode):
-        try:
-            key = type(x), x.dtype, type(ids), ids.dtype, quick.token(op), num_segments, determinism
-            found = _SEGMENTS[key](x, ids, op, num_segments)
-        except (KeyError, AttributeError, TypeError):
-            found = None
-        if found is not None:
-            return found
     inputs = {"x": x, "ids": ids}
-    result = enter(_segment_reduce, inputs, op, num_segments, init, dtype, determinism, mode, stream=stream)
-    if key is not None:
-        _learn_segments(key, x, ids, op, result, determinism)
-    return result
-
-
-_SEGMENTS: Any = quick.table()
-
-
-def _is_drop(mode: Any) -> bool:
-    return type(mode) is str and mode == "drop"
-
-
-def _learn_segments(key: Any, x: Any, ids: Any, op: Any, result: Any, determinism: Any) -> None:
-    """Keep how to do this again without iterators and temporaries, which a sort of ids needs."""
-    if not all(map(libraries.is_array, (x, ids, result))):
-        return
-    library = libraries.of("x", x)
-    items, given, out = (library.memory(each) for each in (x, ids, result))
-    dtype, of_ids = items.dtype, given.dtype
-    wanted = known_determinism(determinism)
-    if len(items.shape) != 1 or of_ids.kind not in "iu" or not (dtype == out.dtype == accumulated(dtype)):
-        return
-    if not out.size or not _is_by_index(library.on_cpu, dtype, dtype, out.size, op, wanted):
-        return
-    h_init = initial("init", operators.identity_of(op, dtype) + 0, dtype)
-    quick.learn_segments(
-        _SEGMENTS,
-        key,
-        x,
-        op,
-        lambda: reduce_by_index(dtype, of_ids, dtype, op, h_init, determinism=wanted),
-        h_init,
-    )
+    return enter(_segment_reduce, inputs, op, num_segments, init, dtype, determinism, mode, stream=stream)
 
 
 # --- Bins ------------------------------------------------------------------------------------------------
@@ -358,7 +316,7 @@ def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, s
         low, high = bounds(work, x) if x.size else (0, -1)
         if low < 0:
             raise ValueError(f"x: expected no item below 0, got {low}")
-        length = max(integer("x", int(high), _MOST - 1) + 1 if x.size else 0, least)
+        length = max(integer("x", high, _MOST - 1) + 1 if x.size else 0, least)
     out = work.empty((length,), INT64 if weights is None else _FLOAT)
     if length and weights is None:
         counted(work, cast(x.items, INT64) if x.dtype.kind == "b" else x.items, x.size, out.items, length)
@@ -534,7 +492,7 @@ def _counted_between(work: Work, x: Operand, edges: Operand, begin: int, number:
     """Count items between levels of some dtype, of which there are some number from an item of `edges` on."""
     levels, kind = edges.items[begin:], np.dtype(dtype)
     if isinstance(levels, View):
-        levels = View(levels.address, kind, (number,), (kind.itemsize,), False, levels)
+        levels = type(levels)(levels.address, kind, (number,), (kind.itemsize,), False, levels)
     else:
         levels = levels.view(kind)[:number]
     hist = work.empty((number - 1,), INT64)

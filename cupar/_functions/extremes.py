@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from ..iterators import CountingIterator, TransformIterator, ZipIterator
+from ..iterators import CountingIterator, DiscardIterator, TransformIterator, ZipIterator
 from . import operators
 from .axes import INT64, axes_of, axis_of, with_numbers
 from .calls import Operand, Work
@@ -67,12 +67,13 @@ def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least:
         return out
     pairs = ZipIterator(items, CountingIterator(np.int64(0)))
     op, h_init = first_extreme(pairs.dtype, is_least)
+    if layout.rows == 1:
+        where = ZipIterator(DiscardIterator(x.dtype), out.items)
+        reduced_rows(work, pairs, where, layout, op, h_init)
+        return out
     found = work.empty((layout.rows,), pairs.dtype)
     reduced_rows(work, pairs, found.items, layout, op, h_init)
     flat = found.parts[1].items
-    if layout.rows == 1:
-        work.copy(flat, out.items, 1)
-        return out
     numbers = with_numbers(flat, layout.inner, layout.length)
     work.copy(TransformIterator(numbers, _in_row, INT64), out.items, out.size)
     return out

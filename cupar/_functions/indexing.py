@@ -112,7 +112,7 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
     if layout.length:
         scanned_rows(work, times, ends.items, AxisLayout(1, layout.length, 1), OpKind.PLUS, None)
     count = work.made(ends.items[-1:] if layout.length else constant(0), (), INT64)
-    total = int(work.host(count)) if length is None else length
+    total = work.lengths(count)[0] if length is None else length
     n, is_often = layout.length, layout.rows == 1 and total >= _OFTEN * layout.length > 0
     if is_often and n.bit_length() + total.bit_length() <= _PLACE_BITS:
         out = _repeated_often(work, x, times, n, total)
@@ -212,7 +212,7 @@ def take_ranges(
         found = work.empty((), INT64)
         lengths = TransformIterator(ZipIterator(first, last), _length, INT64)
         reduced_rows(work, lengths, found.items, AxisLayout(1, number, 1), OpKind.PLUS, np.int64(0))
-        total = int(work.host(found))
+        total = work.lengths(found)[0]
     out, count = work.empty((total,), x.dtype), work.empty((), INT64)
     source, target = bits(x.items, out.items)
     algorithm = segmented_copy(source, target, first, last, d_out_num_items=count.items)
@@ -294,7 +294,7 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
         raise ValueError("arrays: expected at least one array, got none")
     if len(found) <= len(_NAMES) and stream is None:
         given = dict(zip(_NAMES, found))  # noqa: B905 - there may be more names
-        return enter(_concatenate, given, axis, optional=(), of_any_size=_OF_SPANS)
+        return enter(_concatenate, given, axis, optional=())
     made = _joined(*found, axis, stream=stream)
     if made is not None:
         return made
@@ -304,7 +304,6 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
 
 # Of few arrays, whose concatenation is made again; more have a key that takes longer than to copy them.
 _NAMES = [f"arrays[{i}]" for i in range(16)]
-_OF_SPANS = _joined, lambda *given: None
 
 
 def _of_longer_row(s: Any) -> Any:

@@ -12,7 +12,9 @@ import numpy as np
 from .._base.bounded import of_builds
 from .._base.fork import in_child
 from .._device import driver
-from .._ir.iterator import Iterator, Leaf
+from .._ir.iterator import Iterator, Leaf, Packed
+from .._obtain import factory_cache
+from .._program.memory import in_c_order
 from ..copies import segmented_copy
 from ..host import View
 from ..iterators import (
@@ -24,11 +26,9 @@ from ..iterators import (
     ZipIterator,
 )
 from ..partition import select
-from . import quick
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work
 from .libraries import ArrayLibrary, Spans
-from .replay import Addresses
 from .values import cast, integer
 
 
@@ -87,7 +87,7 @@ def bits(items: Any, out: Any) -> tuple[Any, Any]:
 
 def _viewed(items: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(items, View):
-        return View(items.address, dtype, items.shape, items.strides, items.writable, items)
+        return type(items)(items.address, dtype, items.shape, items.strides, items.writable, items)
     return items.view(dtype)
 
 
@@ -142,7 +142,7 @@ _FEWER, _FEW = 4, 16  # arrays that the driver copies, and those whose places ar
 # Bytes that a kernel copies in the time that the driver takes to be told, or not in much more.
 _MOST_BY_KERNEL = 1 << 22
 _PLACES = np.dtype([(f"place_{i}", INT64) for i in range(_FEW)])
-_COPIES: Any = quick.table()  # by the bytes of an item and the device
+_COPIES: Any = factory_cache.new_table()  # by the bytes of an item and the device
 
 
 def copy_spans(library: ArrayLibrary, stream: Any, spans: Spans, target: int) -> None:
@@ -208,28 +208,30 @@ def _copied_at_once(
     return True
 
 
-def _copied_by_kernel(work: Work, views: list[View], target: View) -> bool:
-    """Copy a few arrays one behind another by one kernel, which is recorded; False: it is not for these."""
+def _copied(work: Work, views: list[View], target: View) -> None:
+    """Copy arrays one behind another, of a call that is traced: by one kernel, or by the driver."""
     itemsize, number = target.itemsize, len(views)
     word, nbytes = _WORDS.get(itemsize), [each.size * itemsize for each in views]
-    is_fit = 1 < number <= _FEW and all(nbytes) and sum(nbytes) <= _MOST_BY_KERNEL
-    if not is_fit or word is None or {each.address % itemsize for each in (*views, target)} != {0}:
-        work.not_recorded()
-        return False
+    if number > _FEW:
+        work.cannot_trace("more arrays than one kernel has places for")
+    if word is None or number == 1 or not all(nbytes) or {each.address % itemsize for each in views} != {0}:
+        by_kernel = False
+    else:
+        by_kernel = number > _FEWER or sum(nbytes) <= _MOST_BY_KERNEL
     begins = [sum(nbytes[:i]) for i in range(number)]
+    if not by_kernel or word is None:
+        for each, begin, count in zip(views, begins, nbytes, strict=True):
+            if count:
+                work.copied(each.address, target.address + begin, count)
+        return
     given = (
-        _in_parameters(itemsize, Addresses([(each, 0) for each in views], _pack, _FEW, itemsize)),
-        _in_parameters(itemsize, Addresses([*zip(views, nbytes, strict=True)], _pack, _FEW, itemsize)),
-        _in_parameters(itemsize, _pack(*begins, *[0] * (_FEW - number))),
+        _in_parameters(itemsize, _packed([each.address for each in views])),
+        _in_parameters(itemsize, _packed([each.address + n for each, n in zip(views, nbytes, strict=True)])),
+        _in_parameters(itemsize, _packed(begins)),
     )
-    copy = segmented_copy(word, word, *given, wait=False)
-    if not copy.ready(0):  # the driver needs no build
-        work.not_recorded(for_now=True)
-        return False
-    source = _array(0, word, target.size)
-    out = View(target.address, word, target.shape, target.strides, True, target)
-    work.run(copy, source, out, number, *given)
-    return True
+    copy = segmented_copy(word, word, *given)
+    source = in_c_order(0, word, (target.size,), None)
+    work.run(copy, source, in_c_order(target.address, word, target.shape, target), number, *given)
 
 
 # A place is chosen by the bits of its number: a tuple has no index that is known only as a kernel runs.
@@ -261,7 +263,11 @@ in_child(_few_places.cache_clear)
 _pack = struct.Struct(f"={_FEW}q").pack
 
 
-def _in_parameters(itemsize: int, places: bytes | Addresses) -> Iterator:
+def _packed(places: list[Any]) -> Packed:
+    return Packed(_pack, (*places, *[0] * (_FEW - len(places))))
+
+
+def _in_parameters(itemsize: int, places: bytes | Packed) -> Iterator:
     """Return an iterator over a few places, in items, which kernels have among their parameters, in bytes."""
     known = _few_places(itemsize)
     found = object.__new__(TransformIterator)
@@ -281,8 +287,10 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
     whole = work.empty((*shape[:axis], sum(total), *shape[axis + 1 :]), dtype)
     layout, offset = layout_of(whole.shape, axis, axis), 0
     views = [each.items for each in parts]
-    if layout.outer == 1 and False not in [isinstance(each, View) and each.dtype == dtype for each in views]:
-        if work.is_recorded and _copied_by_kernel(work, views, whole.items):
+    is_plain = not work.library.on_cpu and layout.outer == 1
+    if is_plain and False not in [isinstance(each, View) and each.dtype == dtype for each in views]:
+        if work.is_traced:
+            _copied(work, views, whole.items)
             return whole
         spans = Spans([each.address for each in views], [each.size for each in views], dtype.itemsize)
         copy_spans(work.library, work.stream, spans, whole.items.address)

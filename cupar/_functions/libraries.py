@@ -48,6 +48,10 @@ class ArrayLibrary:
         """Return the library's quickest function that makes arrays of a dtype, given a shape or a length."""
         return partial(np.empty, dtype=dtype)
 
+    def like(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the own dtype for which `new_empty` of an array makes arrays most quickly; None: not so."""
+        return None
+
     def stream(self) -> int | None:
         """Return the handle of the current stream, None on the CPU."""
         return None if self.on_cpu else 0
@@ -67,6 +71,10 @@ class ArrayLibrary:
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of host memory as an array of the library."""
         return given
+
+    def fresh(self, array: Any) -> Any:
+        """Return a copy of an array of the library's."""
+        return np.array(array)
 
     def spans(self, given: Sequence[Any]) -> Spans | None:
         """Return where arrays on a GPU are, read by attributes: a view of each takes longer than to copy it.
@@ -116,6 +124,9 @@ class _Torch(ArrayLibrary):
         )
         return found
 
+    def like(self, array: Any, dtype: np.dtype[Any]) -> Any:
+        return _torch_dtype(self._torch, dtype) if type(array) is self._torch.Tensor else None
+
     def _own(self, array: Any) -> Any:
         """Return an array as a tensor, which one that has DLPack alone is not."""
         return array if isinstance(array, self._torch.Tensor) else self._torch.from_dlpack(array)
@@ -129,6 +140,9 @@ class _Torch(ArrayLibrary):
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._torch.from_numpy(given.copy()).to(self._place)
+
+    def fresh(self, array: Any) -> Any:
+        return array.clone()
 
     def spans(self, given: Sequence[Any]) -> Spans | None:
         first, cls, index = given[0], self._torch.Tensor, self._index
@@ -217,6 +231,9 @@ class _Cupy(ArrayLibrary):
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cupy.asarray(given)
 
+    def fresh(self, array: Any) -> Any:
+        return array.copy()
+
     def spans(self, given: Sequence[Any]) -> Spans | None:
         if {*map(type, given)} != {self._cupy.ndarray} or not all(map(_C_CONTIGUOUS, given)):
             return None
@@ -259,6 +276,9 @@ class _Numba(ArrayLibrary):
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cuda.to_device(given.copy())  # an array of one item may have any strides
+
+    def fresh(self, array: Any) -> Any:
+        return self.put(array.copy_to_host())
 
     def memory(self, array: Any) -> Any:
         return view(array)

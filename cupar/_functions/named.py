@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..operators import OpKind
-from . import quick
 from .axes import INT64, axes_of
 from .calls import Operand, Work, enter
 from .rows import check_items, check_kind, reduced
@@ -35,7 +34,6 @@ NAMED = {
     "all": NamedReduction(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
     "count_nonzero": NamedReduction(OpKind.PLUS, lambda dtype: INT64, empty=0),
 }
-_KNOWN = quick.table()
 
 
 def _named(
@@ -48,20 +46,8 @@ def _named(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    named = NAMED[name]
-    plain = axis is None and keepdims is False and where is None and dtype is None and out is None
-    if plain and stream is None:
-        try:
-            found = _KNOWN[type(x), x.dtype, id(named)](x, named.op)
-        except (KeyError, AttributeError):
-            found = None
-        if found is not None:
-            return found
     inputs = {"x": x, "where": where}
-    result = enter(_reduced_by_name, inputs, name, axis, keepdims, dtype, out, stream=stream)
-    if plain and name in ("sum", "prod", "min", "max"):
-        quick.learn_reduction(_KNOWN, x, named.op, result, named)
-    return result
+    return enter(_reduced_by_name, inputs, name, axis, keepdims, dtype, out, stream=stream)
 
 
 def _reduced_by_name(

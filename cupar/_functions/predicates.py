@@ -215,5 +215,5 @@ def partition_copy(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) 
     numbers = work.empty((2,), INT64)
     given = x.items, first.items, DiscardIterator(x.dtype), rest.items, numbers.items
     work.run(three_way_partition(*given, predicate, operators.never), *given, x.size)
-    known = int(work.host(numbers)[0])
+    known = work.lengths(numbers)[0]
     return work.first(first, known), work.first(rest, x.size - known)

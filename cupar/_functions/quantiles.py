@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from ..iterators import PermutationIterator, TransformIterator, ZipIterator
+from .._base import sizes
+from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..nth_element import segmented_nth_element
-from ..transform import binary_transform, unary_transform
-from . import libraries, quick
 from .axes import INT64, AxisLayout, columns, constant, indices
 from .calls import Operand, Work, enter
 from .described import described
@@ -108,9 +107,9 @@ def _quantile(
     out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
     if not layout.rows:
         return out
-    places = [rank_of(each, layout.length, method) for each in wanted.ravel().tolist()]
+    places = [sizes.apply(rank_of, each, layout.length, method) for each in wanted.ravel().tolist()]
     rows = columns(items, layout)
-    is_selected = _is_selected(work, layout, x.dtype, len(set(places)))
+    is_selected = _is_selected(work, layout, x.dtype, len({*wanted.ravel().tolist()}))
     if is_selected:
         given = work.kept(rows, layout.size)
     else:
@@ -131,7 +130,7 @@ def _quantile(
         else:
             at = low, low + 1 if part else low, layout.length - 1
             items = tuple(PermutationIterator(given, indices(_step, layout.length, each)) for each in at)
-        parts = ZipIterator(*(cast(each, within) for each in items), constant(real.type(part)))
+        parts = ZipIterator(*(cast(each, within) for each in items), ConstantIterator.of(part, real))
         work.copy(TransformIterator(parts, op, within), casting(target, within), layout.rows)
     return out
 
@@ -196,67 +195,6 @@ def nth_element(x: Any, n: int, /, *, axis: Any = None, keepdims: bool = False, 
     return enter(_nth_element, {"x": x}, n, axis, keepdims, stream=stream)
 
 
-# Quantiles of all items are found by what an earlier call has learned, without a look at axes.
-
-
-def _between_two(s: Any) -> Any:
-    low, high, part = np.float64(s[0]), np.float64(s[1]), s[2]
-    return _between((low, high, low, part))
-
-
-def _between_floats(s: Any) -> Any:
-    low, high, part = s
-    return _between((low, high, low, part))
-
-
-def _mean_of_two(a: Any, b: Any) -> Any:
-    return _mean_of_floats(np.float64(a), np.float64(b))
-
-
-_KNOWN = quick.table()
-
-
-def _known(x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool) -> Any:
-    """Return a quantile, or None if it takes the general path."""
-    if not _is_of_all(q, axis, method, keepdims):
-        return None
-    try:
-        return _KNOWN[type(x), x.dtype, is_mean](x, q)
-    except (KeyError, AttributeError):
-        return None
-
-
-def _is_of_all(q: Any, axis: Any, method: str, keepdims: bool) -> bool:
-    return axis is None and keepdims is False and type(q) is float and method == "linear" and 0 <= q <= 1
-
-
-def _learn(result: Any, x: Any, q: Any, axis: Any, method: str, keepdims: bool, is_mean: bool) -> None:
-    """Keep how to find a quantile of such an array again."""
-    if not _is_of_all(q, axis, method, keepdims):
-        return
-    dtype, out = (libraries.of("x", each).memory(each).dtype for each in (x, result))
-    if accumulated(dtype) != dtype:
-        return
-    is_float = dtype.kind == "f"
-
-    def made() -> tuple[Any, ...]:
-        item, pair = (segmented_nth_element(dtype, dtype, each, nans="propagate") for each in (None, dtype))
-        if is_mean:
-            op = _mean_of_floats if is_float else _mean_of_two
-            return item, pair, binary_transform(dtype, dtype, out, op)
-        parts = ZipIterator(dtype, dtype, constant(out.type(0)))
-        return item, pair, unary_transform(parts, out, _between_floats if is_float else _between_two)
-
-    quick.learn_ranks(_KNOWN, (type(x), x.dtype, is_mean), x, made, _linear, out)
-
-
-_OF_ALL = _known, _learn
-
-
-def _linear(q: float, length: int) -> tuple[int, float]:
-    return rank_of(q, length, "linear")
-
-
 def _first_or_nan(s: Any) -> Any:
     return s[0] if s[2] == s[2] else s[2]
 
@@ -301,7 +239,7 @@ def quantile(
     >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
     array([1.5, 2. ])
     """
-    return enter(_quantile, {"x": x}, q, axis, method, keepdims, False, stream=stream, of_any_size=_OF_ALL)
+    return enter(_quantile, {"x": x}, q, axis, method, keepdims, False, stream=stream)
 
 
 def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
@@ -324,7 +262,7 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     2.5
     """
     inputs = {"x": x}
-    return enter(_quantile, inputs, 0.5, axis, "linear", keepdims, True, stream=stream, of_any_size=_OF_ALL)
+    return enter(_quantile, inputs, 0.5, axis, "linear", keepdims, True, stream=stream)
 
 
 # --- Of many ranges --------------------------------------------------------------------------------------

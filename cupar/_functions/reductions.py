@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 from ..operators import Op, OpKind
-from . import quick
 from .calls import enter
 from .rows import reduced
-
-_REDUCE = quick.table()
 
 
 def reduce(
@@ -77,22 +73,7 @@ def reduce(
     >>> int(arrays.reduce(x, lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    plain = (
-        axis is None
-        and init is None
-        and keepdims is False
-        and where is None
-        and dtype is None
-        and out is None
-    )
-    if plain and stream is None and like is None and num_items is None:
-        try:
-            found = _REDUCE[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)
-        except (KeyError, AttributeError):
-            found = None
-        if found is not None:
-            return found
-    result = enter(
+    return enter(
         reduced,
         {"x": x, "where": where},
         *(op, axis, init, keepdims, dtype, out),
@@ -100,6 +81,3 @@ def reduce(
         like=like,
         num_items=num_items,
     )
-    if plain:
-        quick.learn_reduction(_REDUCE, x, op, result)
-    return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from ..iterators import (
     ZipIterator,
 )
 from ..operators import Op, OpKind
-from ..scan import inclusive_scan
-from . import libraries, operators, quick
+from . import operators
 from .axes import AxisLayout, axis_of, constant, indices
 from .calls import Operand, Work, enter, output_of
 from .rows import check_numbers, dtypes_of, layout_along, promoted, scanned_rows
@@ -64,9 +62,6 @@ def scan_of(
 def _backwards(items: Any, size: int) -> Any:
     """Return items from the last one on."""
     return ReverseIterator(items + (size - 1) if hasattr(items, "node") else items)
-
-
-_SCANS = quick.table()
 
 
 def scan(
@@ -129,15 +124,7 @@ def scan(
     array([[3, 2],
            [7, 4]])
     """
-    plain = axis is None and init is None and exclusive is reverse is False and dtype is None and out is None
-    if plain and stream is None and like is None and num_items is None:
-        try:
-            found = _SCANS[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)
-        except (KeyError, AttributeError):
-            found = None
-        if found is not None:
-            return found
-    result = enter(
+    return enter(
         scan_of,
         {"x": x},
         *(op, axis, init, exclusive, reverse, dtype, out),
@@ -145,11 +132,6 @@ def scan(
         like=like,
         num_items=num_items,
     )
-    if plain and libraries.is_array(x):
-        found = libraries.of("x", x).memory(x).dtype
-        if accumulated(found) == found and found.names is None:  # of structs, the result is a tuple
-            quick.learn(_SCANS, x, op, lambda: inclusive_scan(found, found, op, None), found, None, True)
-    return result
 
 
 # --- By name ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
 from ..transform import binary_transform
 from . import operators
-from .axes import collapsed, constant, strided
+from .axes import broadcast, collapsed, constant, strided
 from .calls import Operand, Work, enter, output_of
 from .values import casting, dtype_of, naming_dtype
 
@@ -20,7 +20,7 @@ def _transform(work: Work, *given: Any) -> Operand:
     *xs, op, numbers, dtype, out = given
     shapes = [each.shape for each in xs if each is not None]
     try:
-        shape = np.broadcast_shapes(*shapes)
+        shape = broadcast(shapes)
     except ValueError:
         raise ValueError(
             f"xs: expected shapes that can be broadcast, got {', '.join(map(str, shapes))}"
@@ -44,6 +44,9 @@ def _transform(work: Work, *given: Any) -> Operand:
         else:
             work.copy(source, written, target.size, one)
     return target
+
+
+_transform.out_is_last = True  # type: ignore[attr-defined]  # as of `programs.output_of`
 
 
 def _number(name: str, given: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._arguments.initial import on_host, own_dtype
+from .._base.sizes import is_size
 from ..iterators import TransformIterator, TransformOutputIterator
 from ..operators import OpKind
 from . import libraries, operators
@@ -185,6 +186,8 @@ def flag(name: str, value: Any) -> bool:
 
 def whole(name: str, value: Any) -> int:
     """Return an integer of any sign; raise TypeError for other objects."""
+    if is_size(value):
+        return value  # type: ignore[return-value]
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     return int(value)

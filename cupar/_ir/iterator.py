@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import structs
+from .._base import sizes
 from .._base.causes import NumbaType
 from .._base.device import in_cpu_call
 from .._device import arrays, driver, streams
@@ -116,6 +116,26 @@ class Leaf:
         return np.frombuffer(self.given, dtype, 1)[0].item()
 
 
+class Packed:
+    """Bytes in the state of an iterator that sizes are packed in.
+
+    Attributes
+    ----------
+    pack : callable
+        Returns the bytes of ints.
+    values : tuple of int or Size
+    """
+
+    __slots__ = ("pack", "values")
+
+    def __init__(self, pack: Callable[..., bytes], values: tuple[Any, ...]) -> None:
+        self.pack, self.values = pack, values
+
+    def __call__(self) -> bytes:
+        """Return the bytes for the call that is traced."""
+        return self.pack(*map(sizes.value_of, self.values))
+
+
 class Iterator:
     """Base class of objects that may stand for an array, except dtypes.
 
@@ -141,7 +161,7 @@ class Iterator:
 
     def __add__(self, offset: Any) -> Any:
         try:
-            items = operator.index(offset)
+            items = sizes.index(offset)
         except TypeError:
             return NotImplemented
         other = object.__new__(type(self))

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from .._base import sizes
 from .._base.generated import define
 from .._kernels.family import twin
 
@@ -133,7 +134,7 @@ def item_count(name: str, value: Any) -> int:
     if type(value) is int and value >= 0:
         return value
     try:
-        count = operator.index(value)
+        count: int = sizes.index(value)
     except TypeError:
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
     if count < 0:

@@ -1,4 +1,4 @@
-"""Calls of `cupar.arrays` that are made again from a recording; `test_fuzz` makes random ones."""
+"""Programs of `cupar.arrays`: traced once for all sizes; `functions/test_fuzz` makes random calls."""
 
 import enum
 import os
@@ -12,37 +12,48 @@ import cupar
 from cupar import arrays
 from cupar._cpu.calls import CpuAlgorithm
 from cupar._device import driver
-from cupar._functions import quantiles, replay
+from cupar._functions import quantiles
+from cupar._program import known
 
 X = np.random.default_rng(5).random(6).astype("f4")
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    replay._KNOWN.clear()
+    known._KNOWN.clear()
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """The functions of calls that were not made again, in order."""
-    found = []
-    request = replay.request
+    """The functions of calls that no program has made, in order, and None for others."""
+    found, call = [], known.call
 
-    def asked(function, *given):
-        asked = request(function, *given)
-        again = asked is not None and callable(replay._KNOWN.find(asked[0]))
-        found.append(None if again else function)
-        return asked
+    def counted(function, *given):
+        result = call(function, *given)
+        found.append(function if result is None or type(result) is known.Asked else None)
+        return result
 
-    monkeypatch.setattr(replay, "request", asked)
+    monkeypatch.setattr(known, "call", counted)
     return found
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """The calls that were traced."""
+    found, traced = [], known.traced
+    monkeypatch.setattr(known, "traced", lambda *given: found.append(given[0]) or traced(*given))
+    return found
+
+
+def programs():
+    return [each for entry in known._KNOWN.all().values() for each in entry.programs]
 
 
 def median(x):
     return arrays.median(x, axis=0)
 
 
-def test_the_second_call_is_recorded_and_the_third_made_again(made):
+def test_the_second_call_is_traced_and_the_third_made_by_a_program(made):
     for i in range(5):
         x = X + i
         assert median(x) == np.median(x)
@@ -106,22 +117,20 @@ def test_what_operators_read_is_checked(made):
     assert None in made
 
 
-def test_values_that_change_at_once_are_recorded_a_few_times(monkeypatch):
-    """Those that stay for some calls are recorded whenever they have changed."""
-    written, write = [], replay._Writer.written
-    monkeypatch.setattr(replay._Writer, "written", lambda *of: written.append(1) or write(*of))
+def test_values_that_change_in_each_call_are_traced_a_few_times(traces):
+    """Those that come again have programs of their own."""
     x = np.arange(4.0)
 
     def times(factor):
         assert arrays.transform(lambda a: a * factor, x).tolist() == (x * factor).tolist()
 
-    for i in range(10):
-        for _ in range(4):
-            times(1 + i % 2)
-    assert len(written) == 10
     for i in range(20):
         times(1 + i % 2)
-    assert len(written) <= 15
+    assert len(traces) == 2
+    for i in range(12):
+        times(3 + i)
+    assert len(traces) == 2 + known._MOST_IN_VAIN
+    times(1)
 
 
 def test_an_operator_that_captures_arrays_is_called_anew():
@@ -132,36 +141,78 @@ def test_an_operator_that_captures_arrays_is_called_anew():
             table[:] += 1
 
 
-def test_what_it_cannot_repeat_is_not_recorded():
-    """What is read back, what is written to, and arrays that share memory."""
-    x, out = X.copy(), np.zeros(6, "f4")
-    for i in range(5):
-        x[:] = X + i
-        assert arrays.copy_if(x, lambda a: a > 0.5).tolist() == x[x > 0.5].tolist()
-        assert arrays.sort(x, out=out) is out and out.tolist() == sorted(x.tolist())
-        assert arrays.concatenate([x, x]).tolist() == np.concatenate([x, x]).tolist()
-        assert arrays.concatenate([x, x[3:]]).tolist() == np.concatenate([x, x[3:]]).tolist()
-        assert arrays.fill(out, i) is out and out.tolist() == [i] * 6
-    assert not any(map(callable, replay._KNOWN.all().values()))
+def test_what_is_written_to_lies_apart_from_what_is_read(made):
+    """A call in place takes the general path; another shape is an error, by a program's guard, too."""
+    for n in (6, 6, 6, 5, 4):
+        x, out = X[:n].copy(), np.zeros(n, "f4")
+        assert arrays.sort(x, out=out) is out and out.tolist() == sorted(X[:n].tolist())
+        assert arrays.sort(x, out=x) is x and x.tolist() == sorted(X[:n].tolist())
+        with pytest.raises(ValueError, match="^out: expected shape"):
+            arrays.sort(x, out=np.zeros(n + 1, "f4"))
+        with pytest.raises(ValueError, match="^out: expected an array in C's order"):
+            arrays.sort(x, out=np.zeros(2 * n, "f4")[::2])
+        out.flags.writeable = False
+        with pytest.raises(ValueError, match="^out: expected an array to write to"):
+            arrays.sort(x, out=out)
+        memory = np.concatenate([X[:n], X[:1]])
+        with pytest.raises(ValueError, match="^out: expected an array apart from inputs|^out: expected the"):
+            arrays.sort(memory[:-1], out=memory[1:])
+    assert made.count(None) == 3 and len(programs()) == 1
 
 
-def test_a_call_that_reads_back_has_parts_that_are_made_again(made):
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_streams_and_outputs_are_of_the_program(library, made):
+    x = X if library == "numpy" else pytest.importorskip("torch").tensor(X)
+    for _ in range(4):
+        out = x * 0
+        assert arrays.transform(scaled, x, out=out, stream=0) is out
+        assert out.tolist() == (x * scale).tolist()
+    assert made.count(None) == 2
+
+
+def test_lengths_that_are_read_are_sizes(made):
+    x = np.random.default_rng(1).random(100).astype("f4")
+    for i in range(2, 12):
+        part = x[i : 9 * i]
+        assert arrays.copy_if(part, lambda a: a > 0.5).tolist() == part[part > 0.5].tolist()
+        assert (
+            arrays.repeat(part, np.arange(len(part)) % 3).tolist()
+            == np.repeat(part, np.arange(len(part)) % 3).tolist()
+        )
+    assert made.count(None) >= 15
+    assert len(programs()) <= 4
+
+
+def test_a_call_whose_numbers_are_read_has_parts_with_programs(made):
     for i in range(5):
         x = X * (i + 1) - i
-        for stream in (None, 0):
-            found = arrays.histogram(x, bins=4, stream=stream)
-            hist, edges = np.histogram(x, 4)
-            np.testing.assert_array_equal(found.hist, hist)
-            np.testing.assert_allclose(found.edges, edges, rtol=1e-6)
-        assert arrays.bincount(np.arange(i, 5)).tolist() == np.bincount(np.arange(i, 5)).tolist()
-    assert made.count(None) == 2 * 2  # those of the second call were recorded with the whole, in vain
+        found = arrays.histogram(x, bins=4)
+        hist, edges = np.histogram(x, 4)
+        np.testing.assert_array_equal(found.hist, hist)
+        np.testing.assert_allclose(found.edges, edges, rtol=1e-6)
+    assert None in made
+
+
+def test_what_was_put_on_the_device_is_no_result_of_two_calls():
+    edges = [0.0, 0.25, 0.5, 1.0]
+    for _ in range(5):
+        found = arrays.histogram(X, bins=edges)
+        np.testing.assert_array_equal(found.edges, edges)
+        found.edges[:] = -1
+
+
+def test_the_same_array_twice_is_another_call():
+    y = X[::-1].copy()
+    for one, other in [(X, X)] * 3 + [(X, y), (y, y), (y, X)] * 3:
+        assert arrays.concatenate([one, other]).tolist() == np.concatenate([one, other]).tolist()
+        assert arrays.inner_product(one, other) == pytest.approx(float(one @ other), rel=1e-5)
 
 
 def test_arrays_that_share_memory_once_recorded_are_read_rightly():
     x, y = X.copy(), X + 1
     for one, other in [(x, y)] * 3 + [(x, x), (x[:3], x[3:]), (y, x)] * 2:
         assert arrays.concatenate([one, other]).tolist() == np.concatenate([one, other]).tolist()
-    assert any(map(callable, replay._KNOWN.all().values()))
+    assert programs()
 
 
 @pytest.mark.parametrize("dtype", ["i4, f4", "c8"])
@@ -225,8 +276,8 @@ def test_an_interrupt_leaves_nothing_half_done(when, monkeypatch):
     np.testing.assert_allclose(arrays.quantile(X + 2, [0.3, 0.6]), np.quantile(X + 2, [0.3, 0.6]), rtol=1e-6)
 
 
-def test_an_interrupt_while_a_call_is_recorded_or_made_again(ctrl_c):
-    """The next one is recorded, or made again."""
+def test_an_interrupt_while_a_call_is_traced_or_made_by_its_program(ctrl_c):
+    """The next one is right, and has a program."""
 
     def work():
         assert arrays.sort(X).tolist() == sorted(X.tolist())
@@ -234,8 +285,8 @@ def test_an_interrupt_while_a_call_is_recorded_or_made_again(ctrl_c):
     def check():
         work()
         work()
-        assert any(map(callable, replay._KNOWN.all().values()))
-        replay._KNOWN.clear()
+        assert programs()
+        known._KNOWN.clear()
         work()
 
     check()
@@ -245,7 +296,7 @@ def test_an_interrupt_while_a_call_is_recorded_or_made_again(ctrl_c):
     assert each_interrupt(work, work) > 10
 
 
-def test_threads_share_recordings():
+def test_threads_share_programs():
     def work():
         kept = []
         for i in range(20):
@@ -257,12 +308,12 @@ def test_threads_share_recordings():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_a_forked_process_records_its_own():
+def test_a_forked_process_has_programs():
     for _ in range(3):
         median(X)
     child = os.fork()
     if child == 0:
-        is_right = not replay._KNOWN.all() and all(median(X + i) == np.median(X + i) for i in range(4))
+        is_right = all(median(X + i) == np.median(X + i) for i in range(4))
         os._exit(0 if is_right else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -321,7 +372,7 @@ def test_arrays_in_host_memory_need_no_current_device(library, monkeypatch):
     x = X if library == "numpy" else pytest.importorskip("torch").tensor(X)
     for _ in range(3):
         assert float(median(x)) == np.median(X)
-    assert any(map(callable, replay._KNOWN.all().values()))
+    assert programs()
 
 
 def test_an_argument_without_a_hash():

@@ -1,7 +1,6 @@
-"""What calls of `cupar.arrays` launch that are made again from a recording, on a fake GPU."""
+"""Launches of programs of `cupar.arrays`, on a fake GPU."""
 
 import gc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,13 +11,9 @@ import cupar
 from cupar import arrays
 from cupar._call.joined import JoinedLoaded
 from cupar._device import driver, storage
-from cupar._functions import items, replay
+from cupar._program import known as programs
 
 F4 = np.dtype("f4")
-
-
-def _waiting(factory, *given, wait=True):
-    return factory(*given)
 
 
 @pytest.fixture
@@ -29,12 +24,10 @@ def gpu(monkeypatch):
     found.stream = cupys.pretended(monkeypatch)
     monkeypatch.setattr(driver, "is_plain", lambda stream: True)
     monkeypatch.setattr(storage.Workspace, "grow", lambda self, nbytes: True)
-    # Not in the background, for which `concatenate` does not wait.
-    monkeypatch.setattr(items, "segmented_copy", partial(_waiting, items.segmented_copy))
     driver.library().cuMemcpyDtoDAsync_v2 = lambda *_: 0
     driver.library().cuMemcpyHtoDAsync_v2 = lambda *_: 0
     yield found
-    replay._KNOWN.clear()
+    programs._KNOWN.clear()
     cupys.forget()
 
 
@@ -60,22 +53,36 @@ FUNCTIONS = {
 }
 
 
+def made():
+    return [each for entry in programs._KNOWN.all().values() for each in entry.programs]
+
+
 def known(call, given):
-    """Make a call until it is recorded: the first one makes known what its arrays are."""
-    for _ in range(3):
+    """Make a call until a program makes it, of kernels that are joined: they repeat in the fourth one."""
+    for _ in range(4):
         call(*given)
-    assert any(map(callable, replay._KNOWN.all().values()))
+    assert made()
+
+
+def due(function, inputs, arguments):
+    """Have a call traced."""
+    for entry in programs._KNOWN.all().values():
+        entry.programs = ()
+    return call(function, inputs, arguments)
+
+
+call = programs.call
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_values_are_those_of_the_recorded_call(name, calls, monkeypatch):
+def test_values_are_those_of_the_traced_call(name, calls, monkeypatch):
     """Addresses are in the same arguments and results, and as far apart in temporaries, or farther."""
     call, shapes = FUNCTIONS[name]
     first, other = ([new(*shape) for shape in shapes] for _ in range(2))
     known(call, first)
     calls.taken()
-    with monkeypatch.context() as patched:  # recorded again
-        patched.setattr(replay, "again", lambda asked: True)
+    with monkeypatch.context() as patched:  # traced again
+        patched.setattr(programs, "call", due)
         result = call(*first)
     values, places = calls.taken()
     again = call(*other)
@@ -137,7 +144,7 @@ def test_threads_that_find_no_executable_launch_kernel_by_kernel(gpu):
         assert len(gpu.launched) == launches
 
 
-def test_graphs_go_with_the_recording(gpu):
+def test_graphs_go_with_the_program(gpu):
     x = new(1000)
     before = len(gpu.graphs)
     arrays.median(x)
@@ -148,31 +155,36 @@ def test_graphs_go_with_the_recording(gpu):
     assert len(gpu.graphs) - before == made + 2
     gc.disable()
     try:
-        replay._KNOWN.clear()
+        programs._KNOWN.clear()
         assert len(gpu.graphs) - before == made
     finally:
         gc.enable()
 
 
-def test_each_current_device_has_recordings_of_its_own(gpu, monkeypatch):
+def test_each_current_device_has_programs_of_its_own(gpu, monkeypatch):
     monkeypatch.setattr(driver, "has_several_devices", True)
     monkeypatch.setattr("cupar._device.peers.check_memory", lambda name, address: None)
     x, current = new(1000), driver.current_device()
     known(arrays.median, [x])
     monkeypatch.setattr(driver, "current_device", lambda: driver.Device(1, current.cc))
-    for recorded in (1, 2, 2):
+    for number in (1, 2, 2):
         assert arrays.median(x) is not None
-        assert sum(map(callable, replay._KNOWN.all().values())) == recorded
+        assert len(made()) == number
 
 
-@pytest.mark.parametrize("change", ["strided", "misaligned"])
-def test_arrays_that_lie_otherwise_take_the_general_path(change, gpu):
+def test_an_array_that_is_not_aligned_takes_the_general_path(gpu):
     x, y = new(1000), new(1000)
     known(arrays.median, [x])
-    (call,) = filter(callable, replay._KNOWN.all().values())
-    if change == "strided":
-        y._c_contiguous = False
-    else:
-        y.data.ptr += 2
-    assert call([x], []) is not None
-    assert call([y], []) is None
+    (program,) = made()
+    y.data.ptr += 2
+    assert program([x], []) not in (None, programs.MISS)
+    assert program([y], []) is programs.MISS
+
+
+def test_one_program_serves_all_sizes(gpu, calls):
+    known(arrays.argmax, [new(1000)])
+    for n in (1, 7, 999, 100_000):
+        calls.taken()
+        assert arrays.argmax(new(n)).shape == ()
+        assert len(calls.taken()[0]) > 0
+    assert len(made()) == 1

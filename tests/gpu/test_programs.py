@@ -1,6 +1,4 @@
-"""Calls of functions of arrays that are made again from recordings, against calls that are made anew."""
-
-from functools import partial
+"""Programs of functions of arrays, against calls that are made anew."""
 
 import cupy as cp
 import numpy as np
@@ -8,7 +6,7 @@ import pytest
 from support.common import in_threads
 
 from cupar import arrays
-from cupar._functions import items, replay
+from cupar._program import known
 
 RANDOM = np.random.default_rng(32)
 FUNCTIONS = {
@@ -25,23 +23,13 @@ FUNCTIONS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_waits(monkeypatch):
-    """Have `concatenate` wait for its kernel, which is built in the background else."""
-    monkeypatch.setattr(items, "segmented_copy", partial(_waiting, items.segmented_copy))
-
-
-def _waiting(factory, *given, wait=True):
-    return factory(*given)
-
-
 def made(shapes, dtype="f4"):
     return [cp.asarray(RANDOM.integers(-99, 99, shape).astype(dtype) / 4) for shape in shapes]
 
 
 def anew(monkeypatch, call, given):
     with monkeypatch.context() as patched:
-        patched.setattr(replay, "request", lambda *asked: None)
+        patched.setattr(known, "call", lambda *asked: None)
         return call(*given).get()
 
 

@@ -1,0 +1,215 @@
+"""Sizes: integers that remember how they were computed, while a function is traced.
+
+A function that is traced gets a `Size` for each extent and address, and works with them as with ints.
+Arithmetic on sizes makes sizes; a comparison records a guard, and so does whatever needs a plain int. So a
+plain int never leaves a size unnoticed: what was traced is right for all sizes for which its guards hold.
+
+The idea is that of symbolic shapes in PyTorch's torch.fx and dynamo.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Protocol, TypeGuard
+
+
+class Tracer(Protocol):
+    """What records the expressions and guards of sizes."""
+
+    def define(self, text: str, value: int, level: int) -> Size:
+        """Return the size of an expression; an equal expression has the same one."""
+
+    def guard(self, text: str, level: int) -> None:
+        """Record a condition under which what was traced does not hold."""
+
+    def apply(self, function: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) -> tuple[Size, ...]:
+        """Return the results of a function of sizes as sizes."""
+
+
+class Size:
+    """An integer with the expression that computed it; or a float, that a function of sizes has returned.
+
+    It is no subclass of int: C code would read its value without asking. Whatever needs a plain int (`range`,
+    `numpy.empty`, `int`, `hash`, text) records a guard that the size is this one.
+
+    Attributes
+    ----------
+    value : int
+        In the call that is traced.
+    text : str
+        Its expression: a variable or a number.
+    level : int
+        When it is known: 2 k after the k-th read of what is on a device, and one more if it depends on the
+        address of an array that was made between that read and the next. 0: as the call begins.
+    """
+
+    __slots__ = ("level", "text", "tracer", "value")
+
+    def __init__(self, value: int, text: str, tracer: Tracer, level: int = 0) -> None:
+        self.value, self.text, self.tracer, self.level = value, text, tracer, level
+
+    def __index__(self) -> int:
+        operator.index(self.value)
+        self.tracer.guard(f"{self.text} != {self.value}", self.level)
+        return self.value
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        self.tracer.guard(f"{self.text} != {self.value!r}", self.level)
+        return float(self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.__index__())
+
+    def __bool__(self) -> bool:
+        return bool(self.__ne__(0))
+
+    def __repr__(self) -> str:  # of messages, too
+        return repr(self.__index__())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.__index__(), spec)
+
+    def __round__(self, digits: Any = None) -> Any:
+        return self
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.__index__() / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.__index__()
+
+    def __pow__(self, other: Any) -> Any:
+        return self.__index__() ** other
+
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.__index__()
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def bit_length(self) -> Size:
+        """Return the number of bits, as of an int."""
+        return self.tracer.define(f"{self.text}.bit_length()", self.value.bit_length(), self.level)
+
+    # Set below.
+    __add__: Callable[[Any, Any], Any]
+    __mul__: Callable[[Any, Any], Any]
+    __radd__: Callable[[Any, Any], Any]
+    __rmul__: Callable[[Any, Any], Any]
+    __sub__: Callable[[Any, Any], Any]
+    __floordiv__: Callable[[Any, Any], Any]
+    __mod__: Callable[[Any, Any], Any]
+    __neg__: Callable[[Any], Any]
+    __lt__: Callable[[Any, Any], Any]
+    __le__: Callable[[Any, Any], Any]
+    __gt__: Callable[[Any, Any], Any]
+    __ge__: Callable[[Any, Any], Any]
+
+
+_NEUTRAL = {"+": 0, "-": 0, "*": 1, "//": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}  # on the right
+_EITHER = ("+", "*", "|", "^")  # and on the left
+
+
+def _arithmetic(name: str, sign: str) -> None:
+    plain: Any = getattr(operator, name)
+
+    def operation(self: Size, other: Any) -> Any:
+        if type(other) is not Size:
+            if not isinstance(other, int):
+                return NotImplemented
+            if other == _NEUTRAL.get(sign):
+                return self
+            return self.tracer.define(f"({self.text} {sign} {other:d})", plain(self.value, other), self.level)
+        level = max(self.level, other.level)
+        return self.tracer.define(f"({self.text} {sign} {other.text})", plain(self.value, other.value), level)
+
+    def swapped(self: Size, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        if sign in _EITHER and other == _NEUTRAL[sign]:
+            return self
+        return self.tracer.define(f"({other:d} {sign} {self.text})", plain(other, self.value), self.level)
+
+    own = name.strip("_")
+    setattr(Size, f"__{own}__", operation)
+    setattr(Size, f"__r{own}__", swapped)
+
+
+def _unary(name: str, text: str) -> None:
+    plain: Any = getattr(operator, name)
+
+    def operation(self: Size) -> Any:
+        return self.tracer.define(text.format(self.text), plain(self.value), self.level)
+
+    setattr(Size, f"__{name}__", operation)
+
+
+def _comparison(name: str, sign: str) -> None:
+    plain: Any = getattr(operator, name)
+
+    def operation(self: Size, other: Any) -> Any:
+        if type(other) is Size:
+            holds, text, level = plain(self.value, other.value), other.text, max(self.level, other.level)
+            if text == self.text:
+                return holds
+        elif isinstance(other, (int, float)):
+            text = f"{other:d}" if isinstance(other, int) else repr(other)
+            holds, level = plain(self.value, other), self.level
+        else:
+            return NotImplemented
+        said = f"{self.text} {sign} {text}"
+        self.tracer.guard(f"not {said}" if holds else said, level)
+        return holds
+
+    setattr(Size, f"__{name}__", operation)
+
+
+for _name, _sign in {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "floordiv": "//",
+    "mod": "%",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}.items():
+    _arithmetic(_name, _sign)
+for _name, _text in {"neg": "(-{})", "pos": "{}", "invert": "(~{})", "abs": "abs({})"}.items():
+    _unary(_name, _text)
+for _name, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
+    _comparison(_name, _sign)
+
+
+def is_size(value: Any) -> TypeGuard[Size]:
+    """Whether a value is a size of a function that is traced."""
+    return type(value) is Size
+
+
+def index(value: Any) -> Any:
+    """Return an integer as an int, and a size unchanged; TypeError if it is neither."""
+    return value if type(value) is Size else operator.index(value)
+
+
+def apply(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+    """Return the results of a function, a tuple of numbers; sizes, if an argument is one.
+
+    The function must depend on its arguments alone.
+    """
+    for each in arguments:
+        if type(each) is Size:
+            return each.tracer.apply(function, arguments)
+    return function(*arguments)
+
+
+def value_of(value: Any) -> Any:
+    """Return the int of a size in the call that is traced, and any other value unchanged."""
+    return value.value if type(value) is Size else value

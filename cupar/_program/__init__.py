@@ -1,0 +1,1 @@
+"""Programs: functions of arrays, traced once for all sizes."""

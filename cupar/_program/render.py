@@ -1,0 +1,347 @@
+"""Writes a trace as straight Python: a function of the arrays of a call and of its operators."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._base import device
+from .._base.data import Recent
+from .._base.generated import define
+from .._base.sizes import is_size
+from .._device import arrays, driver, peers
+from .memory import Own
+from .reads import reader
+from .trace import Allocate, CannotTraceError, Contiguous, Copy, Define, Guard, Launch, Line, Read, Trace
+
+ALIGNMENT = 256  # of temporaries
+_BYTES = np.dtype(np.uint8)
+
+
+class _Miss:
+    """The result of a program whose guards do not hold."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+Program = Callable[[list[Any], Any], Any]
+
+
+class Syntax(NamedTuple):
+    """Expressions for an array of a library, ``{x}``: its address, and whether no program is for it."""
+
+    address: str
+    refused: str
+    is_whole: str
+
+
+NUMPY = Syntax('{x}.__array_interface__["data"][0]', "", "{x}.flags.c_contiguous")
+CUPY = Syntax("{x}.data.ptr", "", "{x}._c_contiguous")
+TORCH = Syntax("{x}.data_ptr()", "{x}.requires_grad or {x}.is_neg()", "{x}.is_contiguous()")
+
+
+def syntax_of(x: Any) -> Syntax | None:
+    """Return the expressions for an array; None if its library has none."""
+    if type(x) is np.ndarray:
+        return NUMPY
+    if type(x) in arrays.CUPY:
+        return CUPY
+    return TORCH if type(x) in arrays.TORCH or hasattr(x, "data_ptr") else None
+
+
+_SOURCE = """
+def program(given, operators):
+    {checks}
+    try:
+        {lines}
+    except (TypeError, ValueError, RuntimeError):  # the general path raises the error, if there is one
+        return None
+    return {result}
+"""
+
+
+def rendered(
+    trace: Trace, given: Sequence[Any], result: Any, checks: Sequence[Callable[[Any], bool]]
+) -> Program:
+    """Return the program of a trace.
+
+    It returns the result; MISS, if a guard does not hold, or an operator reads other values; None, if
+    something is wrong, which the general path says.
+
+    Parameters
+    ----------
+    trace : Trace
+    given : sequence of arrays
+    result : object
+        Arrays as `Own`, or tuples of such.
+    checks : sequence of callable
+        Take the operators, each its own, and return whether it reads what it has read.
+    """
+    names = trace.names
+    found: list[Own] = []
+    shown = _shown(result, found, names)
+    texts = _Lines(trace, {_variable(each.text) for each in found})
+    lines = [*_inputs(trace, given), *texts.written()]
+    names.update(_miss=MISS, _refused=device.refuses_host if trace.library.on_cpu else device.is_cpu)
+    wrong = []
+    for i, check in enumerate(checks):
+        names[f"_check_{i}"] = check
+        wrong.append(f"not _check_{i}(operators[{i}])")
+    program: Program = define(
+        "program",
+        "program",
+        _SOURCE,
+        names,
+        checks=["if _refused(): return None", *([f"if {' or '.join(wrong)}: return _miss"] if wrong else [])],
+        lines=_needed(lines, shown),
+        result=shown,
+    )
+    return program
+
+
+def _shown(result: Any, found: list[Own], names: dict[str, Any]) -> str:
+    """Return the expression for a result, whose arrays are appended to `found`."""
+    if isinstance(result, tuple):
+        items = "".join([f"{_shown(each, found, names)}, " for each in result])
+        if type(result) is tuple:
+            return f"({items})"
+        names[name := f"_class_{len(names)}"] = type(result)
+        return f"{name}({items})"
+    if not isinstance(result, Own):
+        raise CannotTraceError("a result that is no array")
+    found.append(result)
+    return result.text
+
+
+def _variable(text: str) -> str:
+    return text.partition("[")[0]
+
+
+def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
+    """Return the lines that read the arrays of a call."""
+    lines = [f"({''.join([f'x_{i}, ' for i in range(len(given))])}) = given"]
+    for i, x in enumerate(given):
+        syntax = syntax_of(x)
+        if syntax is None or (syntax is TORCH and x.is_complex()):  # which may be conjugated as it is read
+            raise CannotTraceError("an array without expressions")
+        if syntax.refused:
+            lines.append(f"if {syntax.refused}: return None".replace("{x}", f"x_{i}"))
+        if x.ndim:
+            lines.append(f"({''.join([f's_{i}_{axis}, ' for axis in range(x.ndim)])}) = x_{i}.shape")
+        lines.append(f"a_{i} = {syntax.address}".replace("{x}", f"x_{i}"))
+        if syntax is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
+            lines.append(f"if not a_{i}: return None")
+        if not trace.library.on_cpu and driver.has_several_devices:
+            trace.names["_check_memory"] = peers.check_memory
+            lines.append(f'_check_memory("x", a_{i})')
+    return lines
+
+
+class _Lines:
+    """Writes the lines of a trace: those of each level first that need no address of it."""
+
+    def __init__(self, trace: Trace, results: set[str]) -> None:
+        self._trace, self._results, self._names = trace, results, trace.names
+        self._first = trace._given[0]
+        self._like = syntax_of(self._first)
+        self._temporaries = 0
+
+    def written(self) -> list[str]:
+        """Return the lines, with a name for each value."""
+        self._names["_stream"] = self._trace.library.stream
+        stages: list[list[Line]] = [[]]
+        for line in self._trace.lines:
+            stages[-1].append(line)
+            if isinstance(line, Read):
+                stages.append([])
+        lines: list[str] = []
+        for k, stage in enumerate(stages):
+            # A read ends a stage. What was defined in a later one of earlier sizes alone is known before.
+            early = [
+                each
+                for one in stages[k:]
+                for each in one
+                if isinstance(each, (Define, Guard)) and each.level == 2 * k
+            ]
+            lines += _plain(early)
+            if k == 0:
+                lines.append("stream = _stream()")
+            lines += self._stage([each for each in stage if not self._is_early(each)], k)
+        return lines
+
+    def _is_early(self, line: Line) -> bool:
+        return isinstance(line, (Define, Guard)) and line.level % 2 == 0
+
+    def _stage(self, stage: list[Line], k: int) -> list[str]:
+        """Return the lines of a stage: first its arrays, temporaries in one block."""
+        lines: list[str] = []
+        first = [each for each in stage if isinstance(each, Allocate) and self._known_at(each, 2 * k)]
+        own = [each for each in first if f"r_{each.number}" in self._results]
+        lines += [line for each in own for line in self._allocated(each)]
+        lines += self._block([each for each in first if f"r_{each.number}" not in self._results])
+        launches: list[Launch] = []
+        for each in stage:
+            if isinstance(each, Allocate) and each in first:
+                continue
+            if isinstance(each, Launch):
+                launches.append(each)
+                continue
+            if not isinstance(each, (Define, Allocate)):
+                lines += self._launched(launches)
+                launches = []
+            if isinstance(each, Allocate):
+                lines += self._allocated(each)
+            elif isinstance(each, Contiguous):
+                self._names["_contiguous"] = self._trace.library.contiguous
+                lines.append(f"r_{each.number} = _contiguous({each.source})")
+                lines += self._addressed(each.number)
+            elif isinstance(each, Copy):
+                lines.append(f"_copy({each.target}, {each.source}, {each.nbytes}, stream)")
+            elif isinstance(each, Read):
+                name = self._trace.keep(reader(self._trace.library, each.dtype, each.items))
+                targets = "".join([f"c_{each.number + i}, " for i in range(each.items)])
+                lines.append(f"{targets}= {name}({each.address}, stream)")
+            else:
+                lines += _plain([each])
+        return [*lines, *self._launched(launches)]
+
+    def _known_at(self, allocated: Allocate, level: int) -> bool:
+        return max([each.level for each in allocated.shape if is_size(each)], default=0) <= level
+
+    def _addressed(self, index: int | str) -> list[str]:
+        assert self._like is not None
+        lines = [f"b_{index} = {self._like.address}".replace("{x}", f"r_{index}")]
+        if self._like is TORCH:  # within FakeTensorMode it has no memory
+            lines.append(f"if not b_{index} and r_{index}.numel(): return None")
+        return lines
+
+    def _allocated(self, each: Allocate) -> list[str]:
+        made = self._made(_shape(each.shape), each.dtype)
+        return [f"r_{each.number} = {made}", *self._addressed(each.number)]
+
+    def _made(self, shape: str, dtype: np.dtype[Any]) -> str:
+        """Return the expression for a new array."""
+        own = self._trace.library.like(self._first, dtype)
+        if own is None:
+            return f"{self._trace.keep(self._trace.library.maker(dtype))}({shape})"
+        if own is self._first.dtype:
+            return f"x_0.new_empty({shape})"
+        return f"x_0.new_empty({shape}, dtype={self._trace.keep(own)})"
+
+    def _block(self, temporaries: list[Allocate]) -> list[str]:
+        """Return the lines for temporaries in one block of memory."""
+        if not temporaries:
+            return []
+        index = f"t{self._temporaries}"
+        self._temporaries += 1
+        ends: list[str] = []
+        fixed, behind = 0, ""
+        places = []
+        for each in temporaries:
+            places.append(f"{fixed}{behind}")
+            nbytes = " * ".join([*[_number(n) for n in each.shape], str(each.dtype.itemsize)])
+            if True in map(is_size, each.shape):
+                name = f"e_{each.number}"
+                ends.append(f"{name} = {nbytes} + {ALIGNMENT - 1} & -{ALIGNMENT}")
+                behind += f" + {name}"
+            else:
+                fixed += -(-math.prod(each.shape) * each.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        lines = [*ends, f"r_{index} = {self._made(f'{fixed}{behind}', _BYTES)}", *self._addressed(index)]
+        for each, place in zip(temporaries, places, strict=True):
+            lines.append(f"b_{each.number} = b_{index} + {place}")
+        return lines
+
+    def _launched(self, launches: list[Launch]) -> list[str]:
+        """Return the lines that run algorithms: several on a GPU as one, where they repeat."""
+        if len(launches) > 1 and not self._trace.library.on_cpu:
+            name = self._trace.keep(Group([each.algorithm for each in launches]))
+            problems = "".join([f"{each.problem}, " for each in launches])
+            values = "".join([f"({''.join([f'{one}, ' for one in each.values])}), " for each in launches])
+            return [f"{name}(stream, ({problems}), ({values}))"]
+        return [
+            f"{self._trace.keep(each.algorithm._run)}(stream, None, "
+            f"({''.join([f'{one}, ' for one in (each.problem, *each.values)])}))"
+            for each in launches
+        ]
+
+
+def _shape(shape: tuple[Any, ...]) -> str:
+    if len(shape) == 1:
+        return _number(shape[0])
+    return f"({''.join([f'{_number(each)}, ' for each in shape])})"
+
+
+def _number(value: Any) -> str:
+    return value.text if is_size(value) else repr(int(value))
+
+
+def _plain(lines: Iterable[Line]) -> list[str]:
+    """Return the lines for sizes and guards; guards in a row are one condition."""
+    found: list[str] = []
+    conditions: list[str] = []
+    for each in [*lines, None]:
+        if isinstance(each, Guard):
+            conditions.append(f"({each.text})" if "not " in each.text else each.text)
+            continue
+        if conditions:
+            found.append(f"if {' or '.join(conditions)}: return _miss")
+            conditions = []
+        if isinstance(each, Define):
+            found.append(f"{each.name} = {each.text}")
+    return found
+
+
+_VARIABLE = re.compile(r"\b(?:n\d+|b_\w+|e_\d+|s_\d+_\d+)\b")
+_ASSIGNED = re.compile(r"(n\d+|b_\d+) = ")
+
+
+def _needed(lines: list[str], result: str) -> list[str]:
+    """Return the lines without those that compute what no other line uses."""
+    used = {*_VARIABLE.findall(result)}
+    found: list[str] = []
+    for line in reversed(lines):
+        assigned = _ASSIGNED.match(line)
+        if assigned is not None and assigned[1] not in used:
+            continue
+        used.update(_VARIABLE.findall(line))
+        found.append(line)
+    return found[::-1]
+
+
+class Group:
+    """Algorithms that a program runs one behind another: as one graph, where their problems repeat."""
+
+    _MOST = 4  # lists of problems whose graphs are kept
+
+    def __init__(self, algorithms: Sequence[Any]) -> None:
+        self._runs = [each._run for each in algorithms]
+        self._algorithms = [*algorithms]
+        self._last: Any = None
+        self._joined: Recent[Any, Any] = Recent(self._MOST)
+
+    def __call__(self, stream: Any, problems: tuple[Any, ...], values: tuple[tuple[Any, ...], ...]) -> None:
+        """Enqueue their calls."""
+        joined = self._joined.find(problems)
+        if joined is None and self._last == problems:
+            joined = self._joined[problems] = self._made(problems)
+        self._last = problems
+        if joined:
+            joined(stream, None, (0, *[each for one in values for each in one]))
+            return
+        for run, problem, each in zip(self._runs, problems, values, strict=True):
+            run(stream, None, (problem, *each))
+
+    def _made(self, problems: tuple[Any, ...]) -> Any:
+        """Return the run of all calls as one; False if they are not to be joined."""
+        if False in [each._built.faster is None for each in self._algorithms]:
+            return False
+        from .._call.joined import Joined
+
+        made = Joined([*zip(self._algorithms, problems, strict=True)])
+        return made._run if made.is_graph else False

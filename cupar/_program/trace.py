@@ -1,0 +1,396 @@
+"""A trace: what a call allocates, launches and reads, with sizes in place of numbers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from .._base.sizes import Size, is_size, value_of
+from .._cpu.offsets import SegmentOffsets
+from .._device import arrays
+from .._ir.iterator import Iterator, Packed, capacity_of
+from .._launch.arguments import parameters_of, signature
+from .memory import Extent, Memory, Own, base_of, in_c_order, real
+
+
+class CannotTraceError(Exception):
+    """A call does something that no program has."""
+
+
+class Define(NamedTuple):
+    """A line that computes a size."""
+
+    name: str
+    text: str
+    level: int
+
+
+class Guard(NamedTuple):
+    """A condition under which the program is of another call."""
+
+    text: str
+    level: int
+
+
+class Allocate(NamedTuple):
+    """A new array of the library's: variable ``r_k``, at ``b_k``."""
+
+    number: int
+    shape: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    own: Own
+
+
+class Contiguous(NamedTuple):
+    """A copy of a strided array in C's order: variable ``r_k``, at ``b_k``."""
+
+    number: int
+    source: str
+    own: Own
+
+
+class Launch(NamedTuple):
+    """A call of an algorithm: its problem, and the expressions for its values."""
+
+    algorithm: Any
+    problem: str
+    values: tuple[str, ...]
+
+
+class Copy(NamedTuple):
+    """A copy of bytes from one address to another, by the driver."""
+
+    target: str
+    source: str
+    nbytes: str
+
+
+class Read(NamedTuple):
+    """Integers that are read from an address to the host: variables ``c_k``, and so on."""
+
+    number: int
+    address: str
+    dtype: np.dtype[Any]
+    items: int
+
+
+Line = Define | Guard | Allocate | Contiguous | Launch | Copy | Read
+
+
+class Trace:
+    """What a call does, written down while it is made.
+
+    Parameters
+    ----------
+    library : ArrayLibrary
+        Its arrays are those of the call.
+    given : sequence of arrays
+        The arrays of the call.
+    whole : sequence of bool
+        Whether each lies in C's order.
+
+    Attributes
+    ----------
+    lines : list of Line
+    names : dict
+        The values that lines name.
+    """
+
+    def __init__(self, library: Any, given: Sequence[Any], whole: Sequence[bool]) -> None:
+        self.library, self.lines, self.names = library, list[Line](), dict[str, Any]()
+        self.level = 0
+        self._made: dict[int, Any] = {}  # arrays that the call allocates or may write to, by id
+        self._given = [*given]
+        self._sizes: dict[str, Size] = {}
+        self._guards: set[str] = set()
+        self._kept: dict[int, str] = {}  # by the id of a value that `names` has
+        self._counts = {"r": 0, "c": 0, "k": 0}
+        self._inputs = [self._input(i, x, each) for i, (x, each) in enumerate(zip(given, whole, strict=True))]
+        self._known: dict[int, tuple[Own, Memory]] = {}  # by the array's id, which `_kept` keeps
+        for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
+            first = [each is x for each in given].index(True)
+            if first != i:
+                self.guard(f"x_{i} is not x_{first}", 0)
+
+    # --- Sizes -------------------------------------------------------------------------------------------
+
+    def define(self, text: str, value: int, level: int) -> Size:
+        """Return the size of an expression; equal expressions have one variable."""
+        known = self._sizes.get(text)
+        if known is None:
+            name = f"n{len(self._sizes)}"
+            known = self._sizes[text] = Size(value, name, self, level)
+            self.lines.append(Define(name, text, level))
+        return known
+
+    def guard(self, text: str, level: int) -> None:
+        """Record a condition under which the trace does not hold."""
+        if text not in self._guards:
+            self._guards.add(text)
+            self.lines.append(Guard(text, level))
+
+    def _new(self, kind: str) -> int:
+        self._counts[kind] += 1
+        return self._counts[kind] - 1
+
+    def keep(self, value: Any) -> str:
+        """Return a name for a value."""
+        name = self._kept.get(id(value))
+        if name is None:
+            name = self._kept[id(value)] = f"_k{self._new('k')}"
+            self.names[name] = value
+        return name
+
+    def apply(self, function: Any, arguments: tuple[Any, ...]) -> tuple[Size, ...]:
+        """Return the results of a function of sizes."""
+        text = f"{self.keep(function)}({', '.join(map(self._number, arguments))})"
+        values: Any = function(*map(value_of, arguments))
+        every = self.define(text, values, max([each.level for each in arguments if is_size(each)]))
+        return tuple([self.define(f"{every.text}[{i}]", one, every.level) for i, one in enumerate(values)])
+
+    def end(self) -> None:
+        """Forget all, as sizes have their trace: what programs have is to go with these."""
+        vars(self).clear()
+
+    # --- Arrays ------------------------------------------------------------------------------------------
+
+    def _input(self, i: int, x: Any, whole: bool) -> tuple[Own, Memory] | None:
+        """Return an array of the call, and its memory; None if it does not lie in C's order."""
+        own = Own(x, f"x_{i}")
+        if not whole:
+            return None
+        found = self.library.memory(x)
+        dtype = structs.normal("x", found.dtype)
+        if dtype.names is not None and structs.closed(dtype) != dtype:
+            raise CannotTraceError("structs with gaps")
+        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(found.shape)]
+        address = arrays.read("", found, self.library.on_cpu).address
+        return own, in_c_order(Size(address, f"a_{i}", self), dtype, shape, x)
+
+    def array(self, array: Any) -> tuple[Own, Memory]:
+        """Return an array of the call, or one that was put on the device, and its memory in C's order."""
+        for i, each in enumerate(self._given):
+            if each is array:
+                found = self._inputs[i]
+                if found is None:
+                    found = self._inputs[i] = self._contiguous(i, array)
+                return found
+        if id(array) in self._known:
+            return self._known[id(array)]
+        raise CannotTraceError("an array from elsewhere")
+
+    def _contiguous(self, i: int, x: Any) -> tuple[Own, Memory]:
+        """Copy a strided array of the call to C's order."""
+        copied = self.library.contiguous(x)
+        if copied is None or copied is x:
+            raise CannotTraceError("a strided array that the library does not copy")
+        index, self._made[id(copied)] = self._new("r"), copied
+        own, found = Own(copied, f"r_{index}"), self.library.memory(copied)
+        self.lines.append(Contiguous(index, f"x_{i}", own))
+        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(found.shape)]
+        address = arrays.read("", found, self.library.on_cpu).address
+        place = Size(address, f"b_{index}", self, self.level + 1)
+        return own, in_c_order(place, structs.normal("x", found.dtype), shape, copied)
+
+    def output(self, array: Any) -> tuple[Own, Memory]:
+        """Return an array of the call that it writes to, and its memory."""
+        own, memory = self.array(array)
+        if own.real is not array:
+            raise CannotTraceError("a strided array that is written to")
+        self._made[id(array)] = array
+        return own, memory
+
+    def empty(self, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Own, Memory]:
+        """Allocate an array."""
+        made = self.library.empty(tuple(map(value_of, shape)), dtype)
+        index = self._new("r")
+        own, self._made[id(made)] = Own(made, f"r_{index}"), made
+        self.lines.append(Allocate(index, tuple(shape), dtype, own))
+        address = arrays.read("", self.library.memory(made), self.library.on_cpu).address
+        return own, in_c_order(Size(address, f"b_{index}", self, self.level + 1), dtype, shape, made)
+
+    def put(self, given: Any) -> None:
+        """Take an array that the library has made of one of the host; all calls read the same one."""
+        memory = self.library.memory(given)
+        found = arrays.read("", memory, self.library.on_cpu)
+        name = self.keep(given)
+        self.names[_FRESH] = self.library.fresh
+        own = Own(given, f"{_FRESH}({name})")  # a result is the user's, who may write to it
+        self._known[id(given)] = own, in_c_order(found.address, found.dtype, memory.shape, given)
+
+    def value_of(self, result: Any) -> Any:
+        """Return the result of the call that is traced: the arrays themselves."""
+        if isinstance(result, tuple):
+            values = [self.value_of(each) for each in result]
+            return tuple(values) if type(result) is tuple else type(result)(*values)
+        if not isinstance(result, Own):
+            return result
+        return self.library.fresh(result.real) if result.text.startswith(_FRESH) else result.real
+
+    # --- Calls -------------------------------------------------------------------------------------------
+
+    def run(self, algorithm: Any, arguments: Sequence[Any], stream: Any) -> None:
+        """Make a call of an algorithm, and write it down."""
+        if algorithm.has_state or not algorithm.is_built:
+            raise CannotTraceError("an operator with state, or code that is not there yet")
+        spec = algorithm._spec
+        parameters = [*signature(spec.algorithm_class.run).parameters]
+        if len(arguments) != len(parameters):
+            raise CannotTraceError("arguments by name")
+        given = dict(zip(parameters, arguments, strict=True))
+        problem = self._problem(algorithm, given)
+        taken = [real(each) for each in arguments]
+        read = algorithm._values_of(tuple(taken))
+        if read is None:
+            raise CannotTraceError("objects that must live until the call is done")
+        problem = self._with_capacities(algorithm, problem, read[0], arguments)
+        declared = {argument.name: argument for argument in spec.arguments}
+        uses = spec.algorithm_class._uses
+        values: list[str] = []
+        for name, value in zip(spec.value_names(uses), read[1:], strict=True):
+            argument = declared.get(name)
+            if argument is None:
+                if isinstance(value, bytes):
+                    values.append(repr(value))
+                else:  # an initial value on the device
+                    values.append(self._initial(given["h_init"]))
+                continue
+            items = self._items(uses[name], given, read[0])
+            if argument.is_pointer:
+                values.append(self._address(given[name], 0, argument.value, argument.output, items))
+            else:
+                values.append(self._state(given[name], value, argument.output, items))
+        algorithm._run(stream, None, read)
+        self.lines.append(Launch(algorithm, problem, tuple(values)))
+
+    def _initial(self, init: Any) -> str:
+        """Return the expression for the address of an initial value."""
+        if isinstance(init, np.ndarray) and self.library.on_cpu:
+            own = init.copy()  # the other one may change
+            self.keep(own)
+            return repr(own.__array_interface__["data"][0])
+        return self._address(init, 0, init.dtype, False, 1)
+
+    def _items(self, count: str | int, given: dict[str, Any], problem: Any) -> Any:
+        """Return how many items of an array a call uses; None where its problem tells."""
+        if isinstance(count, int):
+            return count
+        return given.get(count)
+
+    def _problem(self, algorithm: Any, given: dict[str, Any]) -> str:
+        """Return the expression for the problem of a call."""
+        spec = algorithm._spec
+        declared = spec.algorithm_class
+        built = {argument.name for argument in spec.arguments}
+        counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in given]
+        if declared._rows and "end_offsets_in" not in built:
+            length, number = given["segment_size"], given["num_segments"]
+            if length is None or number is None:
+                raise CannotTraceError("rows that are not counted")
+            if given.get("num_items", 0) is None:
+                given["num_items"] = number * length
+        if not declared._problem_maker:
+            return self._number(given[counts[0]])
+        make = declared._problem_maker(spec)
+        wanted = [given[each] for each in parameters_of(make)]
+        return f"{self.keep(make)}({', '.join(map(self._number, wanted))})"
+
+    def _with_capacities(self, algorithm: Any, problem: str, found: Any, arguments: Sequence[Any]) -> str:
+        """Return the expression for a problem to which the CPU adds the capacities of arrays of segments."""
+        if not isinstance(found, SegmentOffsets):
+            return problem
+        of_input = of_output = capacity_of("d_in", arguments[0])
+        if algorithm._spec.algorithm != "segmented_reduce":
+            of_output = capacity_of("d_out", arguments[1])
+        return f"{self.keep(SegmentOffsets)}(*{problem}, {_text(of_input)}, {_text(of_output)})"
+
+    def _number(self, value: Any) -> str:
+        if is_size(value):
+            return value.text
+        if value is None or type(value) in (int, bool, str):
+            return repr(value)
+        if isinstance(value, (int, float, np.generic)):  # members of enumerations, too
+            return self.keep(value)
+        if isinstance(value, Memory):
+            return f"{self.keep(Extent)}({_text(value.size)})"
+        if isinstance(value, Iterator):  # which tell no length
+            return "None"
+        raise CannotTraceError(f"a problem of a {type(value).__name__}")
+
+    def _address(self, memory: Any, start: Any, dtype: np.dtype[Any], is_output: bool, items: Any) -> str:
+        """Return the expression for the address of an item of an array, whose items are checked."""
+        if not isinstance(memory, Memory):
+            raise CannotTraceError("an array from elsewhere")
+        address, base = memory.address, base_of(memory)
+        if id(base) not in self._made:
+            if is_output:
+                raise CannotTraceError("an array of the call that is written")
+            if (unit := structs.normal("", memory.dtype).alignment) > 1 and address % unit != 0:
+                raise CannotTraceError("an address that is not aligned")
+        if items is not None and memory.size < start + items:
+            raise CannotTraceError("fewer items than are used")
+        return _text(address + start * dtype.itemsize)
+
+    def _state(self, iterator: Any, state: bytes, is_output: bool, items: Any) -> str:
+        """Return the expression for the state of an iterator."""
+        if not isinstance(iterator, Iterator):
+            return self._packed(iterator, state, is_output, items)
+        packer, texts, varies = iterator.node.packer, [], False
+        for leaf, value in zip(iterator.leaves, packer.unpack(state), strict=True):
+            if leaf.is_array:
+                own = items if leaf.slot.step > 0 else None
+                is_written = is_output and not leaf.slot.read_only
+                texts.append(self._address(leaf.given, leaf.start, leaf.given.dtype, is_written, own))
+                varies = True
+            elif isinstance(leaf.given, Packed):
+                packed = ", ".join(map(_text, leaf.given.values))
+                texts.append(f"{self.keep(leaf.given.pack)}({packed})")
+                varies = True
+            elif is_size(leaf.start):
+                texts.append(leaf.start.text)
+                varies = True
+            elif isinstance(leaf.given, (bytes, int)) or is_size(leaf.given):
+                texts.append(repr(value))
+            else:
+                raise CannotTraceError("a state that is made by a call")
+        if not varies:
+            return repr(state)
+        return f"{self.keep(packer.pack)}({', '.join(texts)})"
+
+    def _packed(self, memory: Any, state: bytes, is_output: bool, items: Any) -> str:
+        """Return the expression for the state of an iterator over an array alone."""
+        text = self._address(memory, 0, memory.dtype, is_output, items)
+        return f"{self.keep(_PACK_ADDRESS)}({text})"
+
+    def copy(self, source: Any, target: Any, nbytes: Any, copy: Any) -> None:
+        """Have the driver copy bytes, which `copy` does given two addresses, their number and a stream."""
+        self.names["_copy"] = copy
+        self.lines.append(Copy(_text(target), _text(source), _text(nbytes)))
+
+    # --- Reads -------------------------------------------------------------------------------------------
+
+    def read(self, memory: Memory, values: np.ndarray[Any, Any]) -> list[Size]:
+        """Write down that items of an array are read to the host; return them as sizes."""
+        size, dtype = memory.size, memory.dtype
+        if is_size(size) or dtype.kind not in "iu" or not is_size(memory.address) or size > _MOST_READ:
+            raise CannotTraceError("a read of what are no lengths")
+        index = self._counts["c"]
+        self._counts["c"] += size
+        self.lines.append(Read(index, memory.address.text, dtype, size))
+        self.level = self.level // 2 * 2 + 2
+        return [
+            Size(int(value), f"c_{index + i}", self, self.level) for i, value in enumerate(values.tolist())
+        ]
+
+
+_MOST_READ = 8
+_FRESH = "_fresh"
+_PACK_ADDRESS = struct.Struct("=Q").pack
+
+
+def _text(value: Any) -> str:
+    return value.text if is_size(value) else repr(int(value))
