@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -129,7 +130,7 @@ class Trace:
 
     def guard(self, text: str, level: int) -> None:
         """Record a condition under which the trace does not hold."""
-        if text not in self._guards:
+        if text not in self._guards and not _NEVER.fullmatch(text):
             self._guards.add(text)
             self.lines.append(Guard(text, level))
 
@@ -388,6 +389,7 @@ class Trace:
 
 
 _MOST_READ = 8
+_NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
 _FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack
 
