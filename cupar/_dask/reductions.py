@@ -13,7 +13,7 @@ from .._functions.calls import Operand
 from .._functions.counting import Histogram
 from .._functions.rows import dtypes_of
 from .._functions.sorting import TopK
-from .._functions.values import initial
+from .._functions.values import flag, initial
 from ..operators import Op, OpKind
 from . import steps
 from .graphs import Tasks, along_axis, flat, on_cpu, taken
@@ -100,6 +100,7 @@ def reduced(
 ) -> da.Array:
     """Return all items combined, or those along axes. No items are an error of tasks if some are needed."""
     taken("x", x)
+    commutative, keepdims = flag("commutative", commutative), flag("keepdims", keepdims)
     if not commutative and isinstance(axis, tuple):
         raise TypeError("axis: expected an integer or None with commutative=False, got a tuple")
     before = x.ndim
@@ -109,7 +110,7 @@ def reduced(
     moved, value, result, first, identity = _combining(x, op, init, dtype)
     # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
     empty = None if needs_items or identity is None else initial("init", identity + 0, value)
-    tasks = Tasks(called, [x], moved, first, empty, axes, keepdims, before, value, result, bool(commutative))
+    tasks = Tasks(called, [x], moved, first, empty, axes, keepdims, before, value, result, commutative)
     kept = [i for i in range(x.ndim) if i not in axes]
     ones = () if not keepdims else tuple(range(before)) if not kept else axes
     results = {}
@@ -187,13 +188,14 @@ def scan(
     taken("x", x)
     if method not in ("parallel", "sequential"):
         raise ValueError(f"method: expected 'parallel' or 'sequential', got {method!r}")
+    exclusive = flag("exclusive", exclusive)
     x, along = along_axis(x, axis)
     moved, value, result, first, identity = _combining(x, op, init, dtype)
     if first is None and identity is not None:  # an exclusive sum begins with 0, not with -0.0
         first = initial("init", identity + 0 if exclusive else identity, value)
     if exclusive and first is None:
         raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
-    tasks = Tasks("scan", [x], moved, first, along, bool(exclusive), value, result, method)
+    tasks = Tasks("scan", [x], moved, first, along, exclusive, value, result, method)
     number = x.numblocks[along]
     results = {}
     for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
@@ -213,7 +215,7 @@ def scan(
                 given = [before[-1], total]
                 before.append(tasks.add("before", index, steps.folded, given, moved, value, None))
         for index, block, prefix in zip(indices, blocks, before, strict=True):
-            results[index] = steps.scanned, block, prefix, moved, value, result, along, bool(exclusive)
+            results[index] = steps.scanned, block, prefix, moved, value, result, along, exclusive
     return tasks.array("result", results, x.chunks, result, direct=True)
 
 
@@ -299,8 +301,9 @@ def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True
         raise TypeError(f"k: expected an integer, got {type(k).__name__}")
     if k < 0:
         raise ValueError(f"k: expected 0 or more, got {k}")
+    largest = flag("largest", largest)
     x, along = along_axis(x, axis)
-    tasks, found = _firsts("top_k", x, int(k), along, bool(largest))
+    tasks, found = _firsts("top_k", x, int(k), along, largest)
     chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
 
     def part(i: int, name: str, of: np.dtype[Any]) -> da.Array:
@@ -328,7 +331,7 @@ def _firsts(
 
 def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
     """Return where the first extreme items are, of all in C's order or along an axis."""
-    ndim = x.ndim if keepdims and x.ndim else None
+    ndim = x.ndim if flag("keepdims", keepdims) and x.ndim else None
     x, along = along_axis(x, axis)
     tasks, found = _firsts(name, x, None, along, largest, ndim)
     results = {}

@@ -10,6 +10,7 @@ import numpy as np
 from .. import structs
 from .._functions.rows import dtypes_of
 from .._functions.selection import Runs
+from .._functions.values import flag
 from ..operators import Op, OpKind
 from . import pieces, steps, workers
 from .graphs import Tasks, along_axis, on_cpu, taken
@@ -82,17 +83,17 @@ def sort(
     >>> cdask.sort(da.from_array(np.array([3, -1, 2]), chunks=2)).compute()
     array([-1,  2,  3])
     """
-    dtype = taken("x", x)
+    dtype, descending = taken("x", x), flag("descending", descending)
     if dtype.names is not None and less is None:
         raise TypeError("less: expected a comparison, as `x` has structs, got None")
     x, along = along_axis(x, axis)
     moved = None if less is None else shipped("less", less, (dtype, dtype), np.dtype(bool), on_cpu(x))
     if x.ndim > 1:
-        tasks, results = Tasks("sort", [x], moved, bool(descending), along), {}
+        tasks, results = Tasks("sort", [x], moved, descending, along), {}
         for index in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
             before, after = index[:along], index[along + 1 :]
             blocks = [(x.name, *before, i, *after) for i in range(x.numblocks[along])]
-            results[index] = pieces.rows_ordered, blocks, moved, bool(descending), along
+            results[index] = pieces.rows_ordered, blocks, moved, descending, along
         chunks = (*x.chunks[:along], (sum(x.chunks[along]),), *x.chunks[along + 1 :])
         return tasks.array("result", results, chunks, dtype)
     number = x.npartitions if npartitions is None else npartitions
@@ -104,8 +105,8 @@ def sort(
         raise ValueError(f"method: expected 'tasks' or 'workers', got {method!r}")
     ranks = _ranks(x, method)
     if ranks:
-        return _by_ranks(x, dtype, moved, bool(descending), int(number), ranks, timeout)
-    return _sample_sort(x, dtype, moved, bool(descending), int(number))
+        return _by_ranks(x, dtype, moved, descending, int(number), ranks, timeout)
+    return _sample_sort(x, dtype, moved, descending, int(number))
 
 
 def _ranks(x: da.Array, method: str | None) -> int:

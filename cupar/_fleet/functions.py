@@ -14,7 +14,7 @@ from .._functions.counting import Histogram, edges_of, histogram_of
 from .._functions.rows import check_kind, dtypes_of, ordered
 from .._functions.selection import Runs
 from .._functions.sorting import TopK
-from .._functions.values import accumulated, cast, casting, initial, integer
+from .._functions.values import accumulated, cast, casting, flag, initial, integer
 from ..iterators import CountingIterator
 from ..operators import Op, OpKind
 from ..sort import SortOrder
@@ -113,7 +113,7 @@ def scan(
     array([3, 3, 4, 4, 5])
     """
     result, _ = dtypes_of(x, dtype, init)
-    return scanned(work, x, group, op, init, result, exclusive)
+    return scanned(work, x, group, op, init, result, flag("exclusive", exclusive))
 
 
 def scanned(
@@ -235,7 +235,7 @@ def sort(
     >>> arrays.sort(np.array([3, 1, 2]), descending=True)
     array([3, 2, 1])
     """
-    return in_order(work, x, None, descending, less, group)[0].own
+    return in_order(work, x, None, flag("descending", descending), less, group)[0].own
 
 
 @sharded()
@@ -247,6 +247,7 @@ def argsort(
     >>> arrays.argsort(np.array([30, 10, 20]))
     array([1, 2, 0])
     """
+    descending = flag("descending", descending)
     places = _places("argsort", work, x.size, group)
     return in_order(work, x, places, descending, less, group)[1].own
 
@@ -269,11 +270,11 @@ def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = N
     array([1, 3])
     """
     check_kind("top_k", x, "biuf")
-    k = integer("k", k)
+    k, order = integer("k", k), _largest_of(flag("largest", largest))
     values, where = work.empty((k,), x.dtype), work.empty((k,), INT64)
     places = _places("top_k", work, x.size, group)
     arrays = work.kept(ordered(x.items, None), x.size), values.items, places, where.items
-    ran(work, topk.top_k(*arrays, _largest_of(largest), group=group), *arrays, x.size, k)
+    ran(work, topk.top_k(*arrays, order, group=group), *arrays, x.size, k)
     return TopK(values.own, where.own)
 
 

@@ -71,10 +71,10 @@ def axis_of(axis: Any, ndim: int) -> int:
     except TypeError:
         raise TypeError(f"axis: expected an integer, got {type(axis).__name__}") from None
     if not ndim:
-        raise np.exceptions.AxisError(f"axis: there are no dimensions, so that none has the number {found}")
+        raise np.exceptions.AxisError(f"axis: {found} is out of bounds for an array without dimensions")
     if not -ndim <= found < ndim:
         raise np.exceptions.AxisError(
-            f"axis: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {found}"
+            f"axis: expected from {-ndim} to {ndim - 1} for a {ndim}-dimensional array, got {found}"
         )
     return found % ndim
 

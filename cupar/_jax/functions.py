@@ -17,7 +17,7 @@ from .._functions.counting import bin_of, counted, edges_of, segment_rows
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
-from .._functions.values import accumulated, cast, initial
+from .._functions.values import accumulated, cast, flag, initial
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import upper_bound
@@ -118,7 +118,7 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
            [4, 5, 6]], dtype=int32)
     """
     items = numbers("x", x)
-    static = Dim(axis_of(axis, items.ndim)), bool(descending), bool(stable)
+    static = Dim(axis_of(axis, items.ndim)), flag("descending", descending), flag("stable", stable)
     found: jax.Array = call(_SORT, (items,), static, ((items.shape, items.dtype),))[0]
     return found
 
@@ -179,7 +179,7 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
     items = numbers("x", x, "biuf")
     at = Dim(axis_of(axis, items.ndim))
     length = items.shape[at]
-    return tuple(_first(items, _count("k", k, length), at, bool(largest), _integers(length)))
+    return tuple(_first(items, _count("k", k, length), at, flag("largest", largest), _integers(length)))
 
 
 # --- Segments -------------------------------------------------------------------------------------------

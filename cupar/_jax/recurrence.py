@@ -12,6 +12,7 @@ from .._functions.axes import axis_of
 from .._functions.calls import Operand
 from .._functions.recurrences import recurrence_gradients
 from .._functions.scans import _linear_recurrence
+from .._functions.values import flag
 from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
 
@@ -159,9 +160,9 @@ def linear_recurrence(
     Array([1.75, 1.5 , 1.  ], dtype=float32)
     """
     a, b = jnp.broadcast_arrays(*_promoted(a, b))
-    at = Dim(axis_of(axis, b.ndim))
+    at, reverse = Dim(axis_of(axis, b.ndim)), flag("reverse", reverse)
     if initial is None:
-        return recurrence(at, bool(reverse), a, b)
+        return recurrence(at, reverse, a, b)
     shape = b.shape[:at] + b.shape[at + 1 :]
     given = jnp.asarray(initial).dtype
     for kind in (jnp.complexfloating, jnp.inexact):
@@ -173,7 +174,7 @@ def linear_recurrence(
         raise ValueError(
             f"initial: expected shape {shape}, or one that is broadcast to it, got {jnp.shape(initial)}"
         ) from None
-    return recurrence(at, bool(reverse), a, b, before)
+    return recurrence(at, reverse, a, b, before)
 
 
 def _promoted(*given: Any) -> list[jax.Array]:

@@ -14,7 +14,7 @@ from .._functions.axes import axis_of
 from .._functions.calls import Operand
 from .._functions.rows import layout_along, scanned_rows
 from .._functions.scans import _backwards
-from .._functions.values import accumulated, cast, casting
+from .._functions.values import accumulated, cast, casting, flag
 from ..iterators import ZipIterator
 from .primitive import Dim, Function, along, call, numbers
 from .program import CallRecorder
@@ -90,7 +90,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
                 f"xs: expected arrays of one shape, {leaves[0].shape}, got {each.shape} for leaf {i}: "
                 "broadcast it, or use jax.lax.associative_scan"
             )
-    at, number = Dim(axis_of(axis, leaves[0].ndim)), len(leaves)
+    at, number, reverse = Dim(axis_of(axis, leaves[0].ndim)), len(leaves), flag("reverse", reverse)
 
     def flat(*given: Any) -> list[Any]:
         sides = (jax.tree.unflatten(tree, each) for each in (given[:number], given[number:]))
@@ -113,7 +113,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
         return list(found)
 
     op = operator(flat, [_within(each.dtype) for each in leaves], fn)
-    return jax.tree.unflatten(tree, _scanned(leaves, op, at, bool(reverse)))
+    return jax.tree.unflatten(tree, _scanned(leaves, op, at, reverse))
 
 
 def _within(dtype: Any) -> np.dtype[Any]:

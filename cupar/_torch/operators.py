@@ -359,13 +359,14 @@ def batched(info: Any, x: Any, batch_dim: int | None) -> Any:
 
 def dimension(name: str, dim: Any, ndim: int) -> int:
     """Return a dimension from 0 on; raise IndexError, as PyTorch does, if it does not exist."""
-    if not isinstance(dim, (int, np.integer, torch.SymInt)):
+    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer, torch.SymInt)):
         raise TypeError(f"{name}: expected an integer, got {type(dim).__name__}")
-    if not -max(ndim, 1) <= dim < max(ndim, 1):
+    length = max(ndim, 1)  # as PyTorch has it: a tensor without dimensions has dimension 0
+    if not -length <= dim < length:
         raise IndexError(
-            f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {dim}"
+            f"{name}: expected from {-length} to {length - 1} for a {ndim}-dimensional tensor, got {dim}"
         )
-    return int(dim % max(ndim, 1))
+    return int(dim % length)
 
 
 def dimensions(dim: Any, ndim: int) -> Any:

@@ -11,7 +11,7 @@ from .._base.data import Recent
 from .._functions import scans
 from .._functions.axes import AxisLayout
 from .._functions.recurrences import gradient_scan
-from .._functions.values import accumulated, cast
+from .._functions.values import accumulated, cast, flag
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import inductor, plans
@@ -329,6 +329,7 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
         or a.shape != b.shape
         or a.device != b.device
         or type(dim) is not int
+        or type(reverse) is not bool
     ):
         return _dispatched(a, b, dim, initial, reverse)
     ndim = b.ndim
@@ -350,7 +351,7 @@ def _dispatched(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
     # Shapes are compared item by item from the first, whatever their lengths: that would guard sizes.
     if a.ndim != b.ndim or a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)
-    dim = dimension("dim", dim, b.ndim)
+    dim, reverse = dimension("dim", dim, b.ndim), flag("reverse", reverse)
     if not b.ndim:  # as PyTorch has it: rows of one item
         return _dispatched(a.unsqueeze(0), b.unsqueeze(0), 0, initial, reverse).squeeze(0)
     if initial is not None:

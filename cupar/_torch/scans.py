@@ -9,7 +9,7 @@ import torch
 
 from .._base.bounded import of_builds
 from .._base.data import Recent
-from .._functions.values import accumulated, cast, casting
+from .._functions.values import accumulated, cast, casting, flag
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import partials, plans, tracing
@@ -223,7 +223,7 @@ def scan(
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a tensor, got {type(x).__name__}")
     op = guarded_operator("scan", fn, derivative)
-    dim = dimension("dim", dim, x.ndim)
+    dim, reverse = dimension("dim", dim, x.ndim), flag("reverse", reverse)
     if not x.ndim:  # as PyTorch has it: a row of one item
-        return op(x.unsqueeze(0), dim, bool(reverse)).squeeze(0)
-    return op(x, dim, bool(reverse))
+        return op(x.unsqueeze(0), dim, reverse).squeeze(0)
+    return op(x, dim, reverse)

@@ -199,3 +199,18 @@ def test_what_has_no_result():
         arrays.sort(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="side: expected 'left' or 'right', got 'up'"):
         arrays.searchsorted(nothing, nothing, side="up")
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("descending", arrays.sort),
+        ("descending", arrays.argsort),
+        ("exclusive", arrays.scan),
+        ("commutative", arrays.reduce),
+        ("largest", lambda x, largest: arrays.top_k(x, 1, largest=largest)),
+    ],
+)
+def test_flags(name, call):
+    with pytest.raises(TypeError, match=f"^{name}: expected True or False, got 'no'"):
+        call(np.arange(3), **{name: "no"})

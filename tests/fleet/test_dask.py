@@ -540,6 +540,12 @@ def test_operators_arrive_as_one_object():
         (lambda x: cdask.sort(x.astype(Affine.dtype)), TypeError, "less: expected a comparison"),
         (lambda x: cdask.unique(x.astype(Affine.dtype)), TypeError, "x: expected an array of numbers"),
         (lambda x: cdask.top_k(x, 1.5), TypeError, "k: expected an integer, got float"),
+        (lambda x: cdask.top_k(x, 1, largest="no"), TypeError, "largest: expected True or False, got 'no'"),
+        (lambda x: cdask.sort(x, descending="no"), TypeError, "descending: expected True or False"),
+        (lambda x: cdask.scan(x, exclusive="no"), TypeError, "exclusive: expected True or False"),
+        (lambda x: cdask.reduce(x, commutative=None), TypeError, "commutative: expected True or False"),
+        (lambda x: cdask.sum(x, keepdims="no"), TypeError, "keepdims: expected True or False"),
+        (lambda x: cdask.argmax(x, keepdims="no"), TypeError, "keepdims: expected True or False"),
         (lambda x: cdask.reduce(x, cupar.RawOp("f", b"BC")), TypeError, "op: .*got a RawOp"),
     ],
 )

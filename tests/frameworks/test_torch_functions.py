@@ -486,5 +486,5 @@ def test_help():
 @pytest.mark.parametrize("name", ["sum", "sort", "argmax"])
 def test_dimensions_that_are_not_there(name, dim):
     dim = dim if name == "sum" or isinstance(dim, int) else dim[1]
-    with pytest.raises(IndexError, match="^dim: expected from -2 to 1, as there are 2 dimensions, got "):
+    with pytest.raises(IndexError, match="^dim: expected from -2 to 1 for a 2-dimensional tensor, got "):
         getattr(ct, name)(X, dim=dim)

@@ -236,8 +236,14 @@ def test_errors():
         ct.linear_recurrence([1.0], a)
     with pytest.raises(TypeError, match="b: expected a dense tensor, got one of layout torch.sparse_coo"):
         ct.linear_recurrence(a, a.to_sparse())
-    with pytest.raises(IndexError, match="dim: expected from -2 to 1, as there are 2 dimensions, got 2"):
+    with pytest.raises(IndexError, match="dim: expected from -2 to 1 for a 2-dimensional tensor, got 2"):
         ct.linear_recurrence(a, a, dim=2)
+    with pytest.raises(IndexError, match="dim: expected from -1 to 0 for a 0-dimensional tensor, got 1"):
+        ct.linear_recurrence(a[0, 0], a[0, 0], dim=1)
+    with pytest.raises(TypeError, match="reverse: expected True or False, got 'no'"):
+        ct.linear_recurrence(a, a, reverse="no")
+    with pytest.raises(TypeError, match="reverse: expected True or False, got 'no'"):
+        ct.scan(a, lambda a, b: a + b, dim=0, reverse="no")
     with pytest.raises(TypeError, match=r"b: expected numbers .* got torch.float8_e5m2"):
         ct.linear_recurrence(a.to(torch.float8_e5m2), a.to(torch.float8_e5m2))
     with pytest.raises(RuntimeError, match=r"initial: expected shape \(2,\), or one that broadcasts"):

@@ -1,5 +1,7 @@
 """Sorts, top-k, sums of segments and histograms in JAX's programs, against JAX's own."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,14 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 from cupar._jax import functions  # noqa: E402
-from cupar.jax import histogram, segment_sum, sort, top_k  # noqa: E402
+from cupar.jax import (  # noqa: E402
+    associative_scan,
+    histogram,
+    linear_recurrence,
+    segment_sum,
+    sort,
+    top_k,
+)
 
 
 @pytest.fixture
@@ -161,3 +170,13 @@ def test_what_it_refuses(x):
         jax.jit(segment_sum)(x, jnp.zeros(3, np.int32), 3)
     with pytest.raises(TypeError, match="x: expected real numbers, got complex64"):
         top_k(x.astype(np.complex64), 1)
+    for name, call in {
+        "descending": sort,
+        "stable": sort,
+        "largest": partial(top_k, k=1),
+        "reverse": partial(linear_recurrence, b=x),
+    }.items():
+        with pytest.raises(TypeError, match=f"^{name}: expected True or False, got 'no'"):
+            call(x, **{name: "no"})
+    with pytest.raises(TypeError, match="^reverse: expected True or False, got 'no'"):
+        associative_scan(jnp.add, x, reverse="no")
