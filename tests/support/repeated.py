@@ -106,7 +106,7 @@ class Repeated:
     def _apart(arguments, extent=EXTENTS[0]):
         """Return arguments with copies of arrays, of other extents."""
         return tuple(
-            each[tuple(slice(extent(n)) for n in each.shape)].copy() if type(each) is np.ndarray else each
+            each[(..., *(slice(extent(n)) for n in each.shape))].copy() if type(each) is np.ndarray else each
             for each in arguments
         )
 
