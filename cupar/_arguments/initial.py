@@ -147,15 +147,19 @@ def _check_size(name: str, size: int) -> None:
 
 def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
-    if not is_convertible(np.dtype(type(number)), dtype):
+    own = np.dtype(type(number))
+    if own.hasobject:  # a member of an IntEnum, or of another class made of one of Python's numbers
+        number = next(kind for kind in _PYTHONS[1:] if isinstance(number, kind))(number)
+        own = np.dtype(type(number))
+    if not is_convertible(own, dtype):
         raise TypeError(not_converted(repr(number), dtype))
     try:
         with np.errstate(over="ignore"):
             given = float(number) if structs.is_bfloat16(dtype) else number  # ml_dtypes takes no large int
             value = np.array(given, dtype)[()]
-    except OverflowError as error:
-        raise ValueError(f"h_init: {error}") from None
-    lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf
-    if lost:
+        is_lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf
+    except OverflowError:
+        is_lost = True
+    if is_lost:
         raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
     return value

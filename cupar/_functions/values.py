@@ -160,7 +160,8 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
             named = [initial(f"{name}[{i}]", *each) for i, each in enumerate(zip(items, fields, strict=True))]
             return np.array([tuple(each[0] for each in named)], dtype)
         given = np.asarray(value).reshape(1)
-        if value is None or given.dtype.kind in "SU":  # which NumPy converts: to NaN, and what the text says
+        # Which NumPy converts all the same: to NaN, to what the text says, or to the only field.
+        if value is None or given.dtype.kind in "SU" or given.dtype.names is not None:
             raise ValueError("it is no number")
         if given.dtype.kind == "c" != dtype.kind:
             given = given if given.imag.any() else given.real

@@ -256,7 +256,8 @@ def _lookup(
             return _make(factory, args, named)
         try:
             known: _Answer | None = table[key]
-        except (KeyError, RecursionError):  # the latter of iterators nested deeply
+        # RecursionError: iterators are nested deeply. ValueError: a timedelta64 has no unit, and so no hash.
+        except (KeyError, RecursionError, ValueError):
             known = None
         if (
             known is not None

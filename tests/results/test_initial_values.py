@@ -1,5 +1,7 @@
 """The dtype of an initial value decides the accumulator in all that takes one: against plain loops."""
 
+import enum
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -126,6 +128,28 @@ def test_any_value(dtype, init, items):
         np.testing.assert_allclose(d_out.get()[0], float(h_init) + items.sum(), rtol=1e-6)
 
 
+def test_classes_made_of_numbers_are_numbers():
+    class Level(enum.IntEnum):
+        FIVE = 5
+
+    class Whole(int):
+        pass
+
+    class Real(float):
+        pass
+
+    for h_init in Level.FIVE, Whole(5):
+        assert called(cupar.reduce_into, "reduce_into", h_init) == expected("reduce_into", X.dtype, 5)
+    with pytest.raises(TypeError, match="^h_init: 0.5 is not converted to uint8 silently"):
+        called(cupar.reduce_into, "reduce_into", Real(0.5))
+
+
+def test_bounds_of_other_dtypes():
+    for dtype, h_init in (("?", 2**70), ("?", 2), ("f4", 10**400), ("c8", complex(1.7e308, 1.7e308))):
+        with pytest.raises(ValueError, match=f"^h_init: {np.dtype(dtype)} cannot hold "):
+            cupar.reduce_into(dtype, dtype, add, h_init)
+
+
 ROW_SUMS = {
     "reduce": lambda x, init: arrays.reduce(x, add, axis=1, init=init),
     "scan": lambda x, init: arrays.scan(x, add, axis=1, init=init)[:, -1],
@@ -169,6 +193,8 @@ def test_functions_of_all_items():
         arrays.reduce(x.astype("f4"), add, init=np.int64(0))
     with pytest.raises(ValueError, match=r"^init: .* got an array of 2"):
         arrays.reduce(x, add, init=np.zeros(2))
+    with pytest.raises(TypeError, match="^init: .*: it is no number"):
+        arrays.reduce(x, add, init=np.zeros((), [("only", "u1")]))
 
 
 def test_functions_of_dask():
@@ -223,7 +249,9 @@ def test_what_is_no_initial_value():
         ([0], TypeError, "expected a number, an array of one element, a struct or None, got list"),
         (cp.zeros(2, "i8"), ValueError, "got an array of 2"),
         (0.5, TypeError, "0.5 is not converted to uint8 silently; given to the factory as a NumPy scalar"),
-        (256, ValueError, "uint8|out of bounds"),
+        (256, ValueError, "uint8 cannot hold 256"),
+        (2**70, ValueError, "uint8 cannot hold 1180591620717411303424"),
+        (np.timedelta64(3), TypeError, "dtype timedelta64 is not supported"),
     ):
         with pytest.raises(error, match=f"^h_init: .*{said}"):
             called(cupar.reduce_into, "reduce_into", h_init)
