@@ -115,8 +115,8 @@ def summed(folder: str) -> Summary:
     for path in Path(folder).iterdir():
         stats: dict[str, int] = {}
         builds: dict[str, dict[str, Any]] = {}  # by key
-        for text in path.read_text().splitlines():
-            with suppress(ValueError):  # the last line of a process that was killed
+        for text in path.read_bytes().splitlines():
+            with suppress(ValueError):  # the line of a process that was killed, or whose disk was full
                 line = json.loads(text)
                 stats = line["stats"]
                 if "key" in line:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from . import ALONE, CHILDREN, PYTHON, STARTED, STARTED_PATH
 from .command import FailedError, Terminated, UsageError
+from .terminal import complain
 
 if TYPE_CHECKING:
     from .._ahead.batch import Failure
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _FOLDER = Path(__file__).parent / "start"
+_PREFIX = "cupar-run-"  # of folders of temporary files
 
 
 class ProgramResult(NamedTuple):
@@ -37,7 +39,7 @@ class ProgramResult(NamedTuple):
 
 def become(words: Sequence[str], *, is_quiet: bool, reaches_children: bool) -> NoReturn:
     """Become a program: `words` are a command line of python's, which is what runs from here on."""
-    folder = "" if is_quiet else tempfile.mkdtemp(prefix="cupar-run-")
+    folder = "" if is_quiet else _folder()
     try:
         command, environment = _start(words, *_to_run(os.getpid(), reaches_children, folder))
         sys.stdout.flush()
@@ -47,11 +49,20 @@ def become(words: Sequence[str], *, is_quiet: bool, reaches_children: bool) -> N
             Path(folder).rmdir()
 
 
+def _folder() -> str:
+    """Make the folder in which processes count their requests; an empty text if there is no place for it."""
+    try:
+        return tempfile.mkdtemp(prefix=_PREFIX)
+    except OSError as error:
+        complain(f"requests are not counted: {error}")
+        return ""
+
+
 def watched(words: Sequence[str], *, reaches_children: bool) -> tuple[int, dict[str, Any]]:
     """Run a program; return its exit status, negative for a signal, and its and its processes' requests."""
     from .._ahead import watch
 
-    with tempfile.TemporaryDirectory(prefix="cupar-run-") as folder:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         status = _run(words, _to_run(0, reaches_children, folder))
         return status, watch.summed(folder).document()
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cupar._ahead.watch import summed
+
 PROGRAM = """
 import sys
 import threading
@@ -412,6 +414,22 @@ def test_new_processes_have_cupar_and_are_counted(run, program, tmp_path, tempor
     assert done.stderr.split() == ["cupar"] * 2
     assert counted(run(path, "execv", environment=own)) == (0, 2, 0)
     assert not [*temporary.glob("cupar-run-*")]
+
+
+def test_a_program_runs_where_there_is_no_place_for_temporary_files(program, tmp_path):
+    path = program("print('it runs')")
+    start = "import runpy, tempfile; tempfile.tempdir = '/nowhere'; runpy.run_module('cupar', alter_sys=True)"
+    command = [sys.executable, "-c", start.replace("'cupar'", "'cupar', run_name='__main__'"), "run", path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout == "it runs\n"
+    assert re.fullmatch("cupar: requests are not counted: .*/nowhere.*\n", done.stderr)
+
+
+def test_damaged_counts_are_left_out(tmp_path):
+    line = b'{"stats": {"memory": 1, "disk": 0, "linked": 2, "built": 0}}\n'
+    for number, damaged in enumerate((line[:20], line[:-30] + line, b"\0" * 40, b"\xff\xfe{", b"")):
+        (tmp_path / f"{number}-1").write_bytes(line + damaged)
+    assert str(summed(str(tmp_path))) == "0 built and 10 linked in 0.0 s; 0 found; 5 in memory"
 
 
 def test_workers_of_pytest_have_cupar(run, program, tmp_path):
