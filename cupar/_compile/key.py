@@ -209,6 +209,7 @@ _ARITHMETIC: Final = frozenset(
     if name.startswith(("BINARY_", "INPLACE_", "CALL", "UNARY_NEGATIVE")) and name != "BINARY_SUBSCR"
 )
 _WITHOUT_INTEGERS: Final = ("float ", "complex ", "function ", "math.", "cmath.")  # values that code reads
+_TO_INTEGERS: Final = frozenset(f"math.{name}" for name in ("ceil", "floor", "frexp", "gcd", "trunc"))
 
 
 def _integers(operators: Iterable[Operator]) -> dict[str, str]:
@@ -229,7 +230,7 @@ def _may_overflow(op: Operator) -> bool:
     return has_arithmetic and (
         has_integers
         or not {int, tuple}.isdisjoint(constants)
-        or not all(text.startswith(_WITHOUT_INTEGERS) for text in reads)
+        or any(text in _TO_INTEGERS or not text.startswith(_WITHOUT_INTEGERS) for text in reads)
     )
 
 
