@@ -253,6 +253,8 @@ class Work:
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of a host array in the library's memory."""
+        if self._trace is not None:
+            given = given.copy()  # which may be the user's, and change
         with self.library.on(self.stream):
             found = self.library.put(given)
         if self._trace is not None:

@@ -200,8 +200,8 @@ class Trace:
     def output(self, array: Any) -> tuple[Own, Memory]:
         """Return an array of the call that it writes to, and its memory."""
         own, memory = self.array(array)
-        if own.real is not array:
-            raise CannotTraceError("a strided array that is written to")
+        if own.real is not array or not _is_aligned(memory):
+            raise CannotTraceError("a strided array that is written to, or one that is not aligned")
         self._made[id(array)] = array
         return own, memory
 
@@ -330,7 +330,7 @@ class Trace:
         if id(base) not in self._made:
             if is_output:
                 raise CannotTraceError("an array of the call that is written")
-            if (unit := structs.normal("", memory.dtype).alignment) > 1 and address % unit != 0:
+            if not _is_aligned(memory):
                 raise CannotTraceError("an address that is not aligned")
         if items is not None and memory.size < start + items:
             raise CannotTraceError("fewer items than are used")
@@ -392,6 +392,11 @@ _MOST_READ = 8
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
 _FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack
+
+
+def _is_aligned(memory: Memory) -> bool:
+    unit = structs.normal("", memory.dtype).alignment  # that NumPy's packed structs do not tell
+    return unit == 1 or not memory.address % unit
 
 
 def _text(value: Any) -> str:

@@ -201,6 +201,29 @@ def test_what_was_put_on_the_device_is_no_result_of_two_calls():
         found.edges[:] = -1
 
 
+def test_what_was_put_on_the_device_does_not_change_with_the_users_array():
+    edges = np.array([0.0, 0.25, 0.5, 1.0])
+    first = edges.copy()
+    for _ in range(3):
+        arrays.histogram(X, bins=edges)
+    edges[:] = [0, 1, 2, 3]
+    arrays.histogram(X, bins=edges)
+    found = arrays.histogram(X, bins=first)
+    np.testing.assert_array_equal(found.edges, first)
+    np.testing.assert_array_equal(found.hist, np.histogram(X, first)[0])
+
+
+def test_an_output_that_is_not_aligned_is_refused_by_a_program_too():
+    memory = np.zeros(4 * len(X) + 4, "u1")
+    for begin in (0, 0, 0, 1, 4):
+        out = memory[begin : begin + X.nbytes].view("f4")
+        if begin % 4:
+            with pytest.raises(ValueError, match="^out: expected an array aligned to 4 bytes"):
+                arrays.sort(X, out=out)
+        else:
+            assert arrays.sort(X, out=out).tolist() == sorted(X.tolist())
+
+
 def test_the_same_array_twice_is_another_call():
     y = X[::-1].copy()
     for one, other in [(X, X)] * 3 + [(X, y), (y, y), (y, X)] * 3:
