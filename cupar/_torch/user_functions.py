@@ -62,7 +62,7 @@ def digest_of(function: Any, name: str = "fn") -> str:
     except TypeError as error:
         where, _, said = str(error).partition(": ")
         if not said.startswith("expected a device array"):
-            raise
+            raise type(error)(f"{name}: {error}") from None
         raise TypeError(f"{name}: {_ALONE} a tensor, {where}") from None
     if found.captures:
         raise TypeError(f"{name}: {_ALONE} the array {found.captures[0].name!r}")

@@ -297,6 +297,8 @@ def test_errors():
         ct.scan(torch.ones(3), larger, dim="t")
     with pytest.raises(TypeError, match="fn: expected a function, .* got 'max'"):
         ct.scan(torch.ones(3), "max", dim=0)
+    with pytest.raises(TypeError, match="^fn: expected a Python function, got torch.maximum"):
+        ct.scan(torch.ones(3), torch.maximum, dim=0)
     with pytest.raises(IndexError, match="dim: expected from -1 to 0"):
         ct.scan(drawn(3), operator.add, dim=1)
     with pytest.raises(TypeError, match="fn: operator .* takes 3 positional arguments, this algorithm gives"):
