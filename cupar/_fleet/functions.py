@@ -80,16 +80,22 @@ def reduced(
 ) -> Any:
     """Return all items of a shard, and of others, combined in a dtype."""
     within = accumulated(result)
-    value = None if needs_items else operators.identity_of(op, within) if init is None else init
+    value = _identity(op, within) if init is None and not needs_items else init
     if value is None and not any(found.sizes(given.size, "reduce_into", init=None)):
         nothing = "x: no shard has items, and neither is there an init, nor a known identity"
         raise on_all(ValueError("x: no shard has items" if needs_items else nothing))
-    h_init = None if value is None else initial("init", abs(value) if value == 0 else value, within)
+    h_init = None if value is None else initial("init", value, within)
     out = work.empty((), result)
     read, written = cast(given.items, within), casting(out.items, within)
     made = reductions.reduce_into(read, written, op, h_init, commutative=commutative, group=found)
     ran(work, made, read, written, given.size, h_init)
     return out.own
+
+
+def _identity(op: Op, dtype: np.dtype[Any]) -> Any:
+    """Return the identity of an operator, None if it is unknown; for sums, whose is -0.0, that is 0.0."""
+    found = operators.identity_of(op, dtype)
+    return abs(found) if found == 0 else found
 
 
 @sharded()
@@ -129,10 +135,9 @@ def scanned(
     within = accumulated(result)
     value = init
     if value is None and exclusive:
-        value = operators.identity_of(op, within)
+        value = _identity(op, within)
         if value is None:
             raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
-        value = abs(value) if value == 0 else value
     h_init = None if value is None else initial("init", value, within)
     out = work.empty((given.size,), result)
     read, written = cast(given.items, within), casting(out.items, within)

@@ -188,6 +188,18 @@ def test_an_error_of_one_rank_is_raised_on_all_and_the_next_call_works(on_ranks)
     assert len({*map(int, on_ranks(lambda x, group: arrays.sum(x, group=group)))}) == 1
 
 
+def test_zeros_that_are_given_keep_their_sign():
+    x, nothing = np.array([-0.0, -0.0]), np.zeros(0)
+    for init in (-0.0, 0.0):
+        for found in (
+            arrays.reduce(x, init=init),
+            arrays.scan(x, init=init)[1],
+            arrays.reduce(nothing, init=init),
+        ):
+            assert found == 0 and np.signbit(found) == np.signbit(init)
+    assert not np.signbit(arrays.sum(nothing))
+
+
 def test_what_has_no_result():
     nothing = np.zeros(0, "i8")
     with pytest.raises(ValueError, match="x: no shard has items"):
