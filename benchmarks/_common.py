@@ -49,6 +49,8 @@ PROJECTS = (
     "cupy-cuda12x",
     "cupy-cuda13x",
     "torch",
+    "jax",
+    "jaxlib",
 )
 
 
@@ -542,7 +544,7 @@ def _draw(axes: Any, panel: Panel) -> None:
         axes.axvline(panel.line, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
     if panel.log:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_formatter("{x:,.6g}")
     if len(panel.series) > 1:
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(panel.series), frameon=False)
     axes.set_title(panel.title, loc="left", fontsize=11)

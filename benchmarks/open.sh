@@ -27,6 +27,8 @@ measure() {
 
 measure segments python benchmarks/segments.py --json "$out/segments.json"
 measure cold_start python benchmarks/cold_start.py --json "$out/cold_start.json"
+measure whole_calls python benchmarks/whole_calls.py --json "$out/whole_calls.json"
+measure whole_calls_other python benchmarks/whole_calls.py --sizes other --json "$out/whole_calls_other.json"
 measure tune cupar tune --all --dry-run --export --seconds 560
 
 for name; do

@@ -8,6 +8,7 @@ import numpy as np
 class Device:
     """NumPy's functions, and a GPU on which nothing happens, in 2 ms each time."""
 
+    asnumpy = staticmethod(np.asarray)
     RawKernel = staticmethod(lambda *_: lambda *_: None)
 
     class cuda:
