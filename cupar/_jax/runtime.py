@@ -7,6 +7,8 @@ import functools
 import json
 import pickle
 import re
+import signal
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, c_int64, c_void_p
@@ -202,8 +204,16 @@ def _answering(frame: int, work: Callable[[], None]) -> int:
     except resolved.WrongDeviceError as error:
         return _error(frame, str(error), INVALID)
     except Exception as error:
+        if _is_of_a_signal(error):
+            raise
         return _error(frame, f"{type(error).__name__}: {error}", INVALID)
     return 0
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a signal's handler has raised an exception."""
+    codes = {getattr(signal.getsignal(each), "__code__", None) for each in signal.valid_signals()}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _pythons(function: resolved.Python) -> Callable[[int], int]:
@@ -216,6 +226,8 @@ def _pythons(function: resolved.Python) -> Callable[[int], int]:
         try:
             function(words)
         except Exception as error:
+            if _is_of_a_signal(error):
+                raise
             return _error(frame, f"{_described(frame, number)[1]}: {type(error).__name__}: {error}", INTERNAL)
         return 0
 

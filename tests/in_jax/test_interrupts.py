@@ -42,7 +42,26 @@ def test_no_interrupt_of_a_call_from_xla_is_lost(work):
     assert each_interrupt(work, work, OWN) > 10
 
 
-def test_a_handler_of_signals_raises_before_a_call_has_begun(monkeypatch):
+@pytest.fixture
+def alarm():
+    """Have SIGALRM raise TimeoutError."""
+
+    def raises(*_):
+        raise TimeoutError
+
+    previous = signal.signal(signal.SIGALRM, raises)
+    yield
+    signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_handler_of_signals_raises_in_a_call(monkeypatch, alarm):
+    jitted()
+    monkeypatch.setattr(bit_sorts, "sort", lambda *given: signal.raise_signal(signal.SIGALRM))
+    with pytest.raises(TimeoutError):
+        jitted()
+
+
+def test_a_handler_of_signals_raises_before_a_call_has_begun(monkeypatch, alarm):
     """What it raises comes right after the call, which is done."""
     calls = []
 
@@ -51,19 +70,14 @@ def test_a_handler_of_signals_raises_before_a_call_has_begun(monkeypatch):
             sys.setprofile(None)
             signal.raise_signal(signal.SIGALRM)
 
-    def raises(*_):
-        raise TimeoutError
-
     jitted()
     monkeypatch.setattr(bit_sorts, "sort", lambda *given, own=bit_sorts.sort: calls.append(own(*given)))
-    previous = signal.signal(signal.SIGALRM, raises)
     try:
         sys.setprofile(at_entry)
         with pytest.raises(TimeoutError):
             jitted()
     finally:
         sys.setprofile(None)
-        signal.signal(signal.SIGALRM, previous)
     assert calls == [None]
 
 
