@@ -369,7 +369,7 @@ def diff(
     if not n:
         return work.made(x.items, x.shape)
     op = OpKind.NOT_EQUAL_TO if x.dtype.kind == "b" else OpKind.MINUS
-    for _ in range(n):
+    for _ in range(min(n, x.shape[at] or 1)):  # then there are no items
         layout = layout_of(x.shape, at, at)
         shorter = (*x.shape[:at], max(layout.length - 1, 0), *x.shape[at + 1 :])
         out = work.empty(shorter, x.dtype)

@@ -232,6 +232,7 @@ def test_flags_are_looked_at_in_calls_that_are_known(rng):
 def test_no_differences_join_nothing():
     x = np.array([3, 1, 4])
     assert arrays.diff(x, n=0, prepend=7, append=x).tolist() == np.diff(x, n=0, prepend=7, append=x).tolist()
+    assert arrays.diff(x, n=2**70).shape == arrays.diff(x[:0], n=2**70).shape == (0,)
 
 
 def test_axes_that_are_no_neighbours_of_items_that_are_computed():
