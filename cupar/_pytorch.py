@@ -7,6 +7,7 @@ They are looked up together, when `cupar.torch` is imported, so that a PyTorch w
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any, Final
 
 # Where each name is: a module, or a module and a name in it.
@@ -38,6 +39,7 @@ _OTHERS: Final = {
     "ir": "torch._inductor.ir",
     "lowering": "torch._inductor.lowering",
     "neg_view": "torch:_neg_view",
+    "frames": "torch._C._dynamo.eval_frame",
     "ops": "torch._inductor.virtualized:ops",
 }
 
@@ -67,3 +69,25 @@ def __getattr__(name: str) -> Any:
     if name in _OTHERS:
         return _found(_OTHERS[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_eager: list[Any] = []
+
+
+def leave_eager(function: Any) -> None:
+    """Have torch.compile call a function as it is, with all that it calls: a graph break."""
+    function._torchdynamo_disable = True  # for code that calls it
+    _eager.append(function)
+    if "torch" in sys.modules:
+        skip_frames()
+
+
+def skip_frames() -> None:
+    """Tell PyTorch, which is imported, that frames of such functions are not compiled."""
+    try:
+        frames = _found(_OTHERS["frames"])
+        skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        for each in _eager:
+            frames.set_code_exec_strategy(each.__code__, skip)
+    except (ImportError, AttributeError):  # PyTorch 2.6 has no such strategies
+        pass

@@ -159,7 +159,7 @@ def _comparison(name: str, sign: str) -> None:
             if text == self.text:
                 return holds
         elif isinstance(other, (int, float)):
-            text = f"{other:d}" if isinstance(other, int) else repr(other)
+            text = f"{other:d}" if isinstance(other, int) else repr(float(other))
             holds, level = plain(self.value, other), self.level
         else:
             return NotImplemented

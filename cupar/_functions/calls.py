@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
+from .. import _pytorch, structs
 from .._base import device, sizes
 from .._device import driver
 from .._ir.iterator import ENDLESS, Iterator, over
@@ -253,8 +253,6 @@ class Work:
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of a host array in the library's memory."""
-        if self._trace is not None:
-            given = given.copy()  # which may be the user's, and change
         with self.library.on(self.stream):
             found = self.library.put(given)
         if self._trace is not None:
@@ -550,6 +548,9 @@ def enter(
         _name_parameter(error, function if of is None else of)
         raise
     return result
+
+
+_pytorch.leave_eager(enter)
 
 
 def _on(stream: Any, function: Any, given: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:

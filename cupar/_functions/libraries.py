@@ -70,7 +70,7 @@ class ArrayLibrary:
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         """Return a copy of host memory as an array of the library."""
-        return given
+        return given.copy()
 
     def fresh(self, array: Any) -> Any:
         """Return a copy of an array of the library's."""
@@ -99,6 +99,7 @@ class _Torch(ArrayLibrary):
     """PyTorch, for one device."""
 
     def __init__(self, module: Any, place: Any) -> None:
+        _pytorch.skip_frames()
         self._torch, self._place = module, place
         self.on_cpu = place.type == "cpu"
         self._index = 0 if self.on_cpu else place.index

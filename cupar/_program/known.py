@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from inspect import signature
@@ -31,7 +32,9 @@ class _NoKeyError(Exception):
 # --- Keys -------------------------------------------------------------------------------------------------
 
 # Expressions for the parts of a key that an argument ``{v}`` has, by its kind. Its class is told before.
-_ATOM, _FLOAT, _NUMBER = "{v}", "{v}.hex()", "{v}.dtype, {v}.tobytes()"  # `hex` tells -0.0 from 0.0
+_ATOM, _NUMBER = "{v}", "{v}.dtype, {v}.tobytes()"
+_FLOAT = "_bytes_of({v})"  # which tell -0.0 from 0.0, and one NaN from another
+_CLASS = '{v}, getattr({v}, "dtype", None)'  # an attribute that NumPy reads
 _FUNCTION = "_id({v}.__code__)"  # which what was learned keeps
 _SEVERAL = "_several({v}, found, operators)"
 _HOST_ARRAY = "_of_host({v})"  # that is no input: told by value
@@ -39,7 +42,7 @@ _TENSOR = "{v}.dtype, {v}.ndim, {v}.device, {v}.is_contiguous()"
 _NUMPYS = "{v}.dtype, {v}.ndim, {v}.flags.c_contiguous"
 _CUPYS = "{v}.dtype, {v}.ndim, {v}._c_contiguous"
 
-_ATOMS = frozenset((int, bool, str, NoneType, type, BuiltinFunctionType, np.ufunc))
+_ATOMS = frozenset((int, bool, str, NoneType, BuiltinFunctionType, np.ufunc))
 
 
 def output_of(function: Any, arguments: int) -> int | None:
@@ -59,6 +62,8 @@ def _kind_of(cls: type, is_input: bool) -> str:
         return _ATOM
     if cls is float:
         return _FLOAT
+    if cls is type:
+        return _CLASS
     if cls is FunctionType:
         return _FUNCTION
     if cls is tuple or cls is list:
@@ -89,6 +94,9 @@ def _of_host(x: np.ndarray[Any, Any]) -> Hashable:
     return x.dtype, x.shape, x.tobytes()
 
 
+_NAMES: dict[str, Any] = {"_id": id, "_of_host": _of_host, "_bytes_of": struct.Struct("d").pack}
+
+
 def _several(of_inputs: bool, value: Any, found: list[Any], operators: list[Any]) -> Hashable:
     """Return the part of a key of a tuple or list."""
     classes = (*map(type, value),)
@@ -105,7 +113,7 @@ def _several(of_inputs: bool, value: Any, found: list[Any], operators: list[Any]
         if kind is _SEVERAL:
             parts.append(_several(of_inputs, each, found, operators))
         else:
-            parts.append(eval(_code(kind), {"v": each, "_id": id, "_of_host": _of_host}))
+            parts.append(eval(_code(kind), {"v": each, **_NAMES}))
     return tuple(parts)
 
 
@@ -119,7 +127,7 @@ def _key_maker(function: Any, inputs: int, classes: tuple[type, ...]) -> Callabl
 
     It returns the arrays among the inputs, and the functions, too, which a key has by their code.
     """
-    names: dict[str, Any] = {"_id": id, "_of_host": _of_host, "_maker": object()}
+    names: dict[str, Any] = {**_NAMES, "_maker": object()}
     tokens, found, functions = list[str](), list[str](), list[str]()
     output = output_of(function, len(classes))
     for i, cls in enumerate(classes):

@@ -161,13 +161,12 @@ class Trace:
 
     def _input(self, i: int, x: Any, whole: bool) -> tuple[Own, Memory] | None:
         """Return an array of the call, and its memory; None if it does not lie in C's order."""
-        own = Own(x, f"x_{i}")
-        if not whole:
-            return None
-        found = self.library.memory(x)
+        own, found = Own(x, f"x_{i}"), self.library.memory(x)
         dtype = structs.normal("x", found.dtype)
         if dtype.names is not None and structs.closed(dtype) != dtype:
             raise CannotTraceError("structs with gaps")
+        if not whole:
+            return None
         shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(found.shape)]
         address = arrays.read("", found, self.library.on_cpu).address
         return own, in_c_order(Size(address, f"a_{i}", self), dtype, shape, x)

@@ -88,6 +88,11 @@ def test_arguments_are_told_by_class_and_value():
     x = np.array([1.0, 2.0])
     for value in (0.0, -0.0) * 3:
         assert np.signbit(arrays.shift(x, 1, value)[0]) == np.signbit(value)
+    for value in (np.nan, -np.nan) * 3:
+        assert np.signbit(arrays.shift(x, 1, value)[0]) == np.signbit(value)
+    like = type("Like", (), {"dtype": np.dtype("f4")})
+    for like.dtype in [np.dtype("f4"), np.dtype("f8")] * 3:
+        assert arrays.sum(x.astype("f4"), dtype=like).dtype == like.dtype
     for value, dtype in [(1, "i8"), (1.0, "f8")] * 3:
         assert arrays.transform(cupar.OpKind.PLUS, np.zeros(2, "i1"), value).dtype == dtype
     q = [0.25, 0.5]
@@ -202,15 +207,14 @@ def test_what_was_put_on_the_device_is_no_result_of_two_calls():
 
 
 def test_what_was_put_on_the_device_does_not_change_with_the_users_array():
-    edges = np.array([0.0, 0.25, 0.5, 1.0])
-    first = edges.copy()
-    for _ in range(3):
-        arrays.histogram(X, bins=edges)
-    edges[:] = [0, 1, 2, 3]
-    arrays.histogram(X, bins=edges)
-    found = arrays.histogram(X, bins=first)
-    np.testing.assert_array_equal(found.edges, first)
-    np.testing.assert_array_equal(found.hist, np.histogram(X, first)[0])
+    for i in range(6):
+        edges = np.array([0.0, 0.25, 0.5, 1.0])
+        found = arrays.histogram(X, bins=edges, weights=X)
+        expected = np.histogram(X, edges, weights=X)
+        np.testing.assert_allclose(found.hist, expected[0], rtol=1e-6)
+        np.testing.assert_array_equal(found.edges, expected[1])
+        assert not np.shares_memory(found.edges, edges)
+        edges[:] = i
 
 
 def test_an_output_that_is_not_aligned_is_refused_by_a_program_too():
@@ -347,8 +351,9 @@ def test_tensors():
     for _ in range(4):
         assert float(median(x)) == np.median(X)
     z = torch.complex(x, -x)
-    with pytest.raises(ValueError, match="^x: got a tensor with lazy conjugation or negation"):
-        median(z.conj().imag)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="^x: got a tensor with lazy conjugation or negation"):
+            median(z.conj().imag)
     for each in (x.flip(0), torch.stack([x, x]).T[:, 0], x.clone()):
         assert float(median(each)) == np.median(X)
     x.requires_grad_()
@@ -356,6 +361,20 @@ def test_tensors():
         median(x)
     with torch.no_grad():
         assert float(median(x)) == np.median(X)
+
+
+def test_a_call_in_a_compiled_function_is_a_graph_break():
+    """Dynamo would compile what traces a call, and its programs."""
+    torch = pytest.importorskip("torch")
+    compiled = torch.compile(lambda x: arrays.sum(2 * x) + 1, backend="eager")
+    arrays.sum(torch.tensor(X))  # PyTorch is told, which may have been imported after cupar
+    known._KNOWN.clear()
+    for i in range(4):
+        x = torch.tensor(X[: 6 - i % 2])
+        torch.testing.assert_close(compiled(x), x.sum() * 2 + 1)
+    assert programs()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="enter"):
+        torch.compile(arrays.sort, backend="eager", fullgraph=True)(x)
 
 
 def test_tensors_without_memory():

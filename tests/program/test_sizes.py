@@ -95,6 +95,7 @@ PLAIN = {
     "numpy number": lambda n: int(np.int64(n)),
     "numpy array": lambda n: np.asarray(n).astype(int).item(),
     "numpy arithmetic": lambda n: int(np.int64(3) + n),
+    "numpy float": lambda n: n < np.float64(2.5),
     "round": lambda n: round(n / 3),
     "math": math.sqrt,
     "divmod": lambda n: divmod(n, 2),
