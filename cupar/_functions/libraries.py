@@ -133,7 +133,8 @@ class _Torch(ArrayLibrary):
         return array if isinstance(array, self._torch.Tensor) else self._torch.from_dlpack(array)
 
     def contiguous(self, array: Any) -> Any:
-        return self._own(array).contiguous()
+        # `from_dlpack` of negative strides ends the process.
+        return array.contiguous() if isinstance(array, self._torch.Tensor) else None
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
         found = self._own(array).cpu()

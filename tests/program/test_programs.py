@@ -363,6 +363,15 @@ def test_tensors():
         assert float(median(x)) == np.median(X)
 
 
+def test_a_strided_array_of_numpy_beside_a_tensor():
+    """PyTorch would end the process where strides are negative, and refuse memory that is read-only."""
+    torch = pytest.importorskip("torch")
+    for other in (X[::-1], np.broadcast_to(X[:1], 6), X):
+        for _ in range(3):
+            found = arrays.concatenate([torch.tensor(X), other])
+            assert type(found) is torch.Tensor and found.tolist() == [*X.tolist(), *other.tolist()]
+
+
 def test_a_call_in_a_compiled_function_is_a_graph_break():
     """Dynamo would compile what traces a call, and its programs."""
     torch = pytest.importorskip("torch")
