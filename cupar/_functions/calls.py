@@ -478,6 +478,7 @@ def enter(
     numbers: bool = False,
     optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
     of: Callable[..., Any] | None = None,
+    asked: programs.Asked | None = None,
 ) -> Any:
     """Call a function with operands, and return arrays of the library of the first array among them.
 
@@ -495,9 +496,10 @@ def enter(
         The inputs that may be None.
     of : callable, optional
         The function whose parameters errors name, if it is another one.
+    asked : Asked, optional
+        What `programs.call` has returned for these arguments, where it was called before.
     """
-    asked: programs.Asked | None = None
-    if like is None and num_items is None:
+    if like is None and num_items is None and asked is None:
         given = (*inputs.values(),)
         if stream is None:
             found = programs.call(function, given, arguments)

@@ -102,6 +102,7 @@ class _Torch(ArrayLibrary):
         _pytorch.skip_frames()
         self._torch, self._place = module, place
         self.on_cpu = place.type == "cpu"
+        self.empty_like = module.empty_like
         self._index = 0 if self.on_cpu else place.index
         self._current = None if self.on_cpu else _pytorch.current_raw_stream
 

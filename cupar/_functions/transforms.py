@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._program import known as programs
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
 from ..transform import binary_transform
@@ -111,18 +112,17 @@ def transform(
     """
     if not xs:
         raise TypeError("xs: expected at least one array, got none")
-    numbers = [each if isinstance(each, (bool, int, float, complex, np.generic)) else None for each in xs]
-    inputs = {
-        f"xs[{i}]": each if number is None else None
-        for i, (each, number) in enumerate(zip(xs, numbers, strict=True))
-    }
+    numbers = tuple([each if isinstance(each, _NUMBERS) else None for each in xs])
+    arrays = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
+    arguments, asked = (op, numbers, dtype, out), None
+    if stream is like is num_items is None:
+        asked = programs.call(_transform, arrays, arguments)
+        if asked is not None and type(asked) is not programs.Asked:
+            return asked
+    inputs = {f"xs[{i}]": each for i, each in enumerate(arrays)}
     optional = [name for name, number in zip(inputs, numbers, strict=True) if number is not None]
-    return enter(
-        _transform,
-        inputs,
-        *(op, numbers, dtype, out),
-        stream=stream,
-        like=like,
-        num_items=num_items,
-        optional=optional,
-    )
+    named = {"stream": stream, "like": like, "num_items": num_items}
+    return enter(_transform, inputs, *arguments, **named, optional=optional, asked=asked)
+
+
+_NUMBERS = (bool, int, float, complex, np.generic)

@@ -230,9 +230,13 @@ class _Lines:
         own = self._trace.library.like(self._first, dtype)
         if own is None:
             return f"{self._trace.keep(self._trace.library.maker(dtype))}({shape})"
+        if shape == "()":  # as quick as of a length, which `new_empty` of an empty tuple is not
+            self._names["_empty_like"] = self._trace.library.empty_like
+            return f"_empty_like({self._trace.keep(self._trace.library.empty((), dtype))})"
+        extents = shape.strip("()") if shape[:1] == "(" and ", )" in shape else shape
         if own is self._first.dtype:
-            return f"x_0.new_empty({shape})"
-        return f"x_0.new_empty({shape}, dtype={self._trace.keep(own)})"
+            return f"x_0.new_empty({extents})"
+        return f"x_0.new_empty({extents.rstrip(', ')}, dtype={self._trace.keep(own)})"
 
     def _block(self, temporaries: list[Allocate]) -> list[str]:
         """Return the lines for temporaries in one block of memory."""

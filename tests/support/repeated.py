@@ -35,7 +35,8 @@ class Repeated:
         self._random, self._is_anew, self._is_within, self.made = np.random.default_rng(1), False, False, 0
 
         def counted(*given):
-            found = None if self._is_anew else CALL(*given)
+            # Calls come through `enter`.
+            found = None if self._is_anew or not self._is_within else CALL(*given)
             self.made += found is not None and type(found) is not known.Asked
             return found
 
