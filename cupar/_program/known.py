@@ -118,6 +118,7 @@ def _several(of_inputs: bool, value: Any, found: list[Any], operators: list[Any]
 
 
 @lru_cache(32)
+@lru_cache(32)
 def _code(kind: str) -> CodeType:
     return compile(f"({kind.replace('{v}', 'v')},)", "<cupar>", "eval")
 

@@ -17,12 +17,12 @@ from support.templates import compiled
 import cupar
 from cupar import OpKind, SortOrder, gpu_struct, structs
 from cupar._ahead import codec
+from cupar._arguments.initial import packed
 from cupar._compile import inference, key
 from cupar._compile.bfloat16 import _bits
 from cupar._device import arrays, readers
 from cupar._ir import cpp, kinds, types
 from cupar._ir.resolve import resolve
-from cupar._launch.arguments import initial_bytes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -151,20 +151,20 @@ def test_in_recorded_lists(specified):
     [(1, 1), (1.5, 1.5), (True, 1), (np.int64(-3), -3), (np.float16(2), 2), (THREE, 3), (2**100, 2.0**100)],
 )
 def test_initial_values(value, expected):
-    assert initial_bytes(value, BF16) == np.array(expected, BF16).tobytes()
-    assert initial_bytes(THREE, np.dtype("f4")) == np.float32(3).tobytes()
+    assert packed(value, BF16) == np.array(expected, BF16).tobytes()
+    assert packed(THREE, np.dtype("f4")) == np.float32(3).tobytes()
 
 
 @pytest.mark.parametrize("value", [1e39, 2**200, 2**2000, -(2**200)])
 def test_initial_values_that_it_cannot_hold(value):
     with pytest.raises(ValueError, match=r"^h_init: "):
-        initial_bytes(value, BF16)
+        packed(value, BF16)
 
 
 @pytest.mark.parametrize("value", [np.zeros(1, "V2"), np.zeros(1, "f2"), 1j])
 def test_initial_values_of_another_type(value):
     with pytest.raises(TypeError, match=r"^h_init: .*bfloat16"):
-        initial_bytes(value, BF16)
+        packed(value, BF16)
 
 
 def test_conversions():

@@ -37,7 +37,7 @@ def jitted():
 
 
 @pytest.mark.parametrize("work", [eager, jitted])
-def test_no_interrupt_of_a_call_from_xla_is_lost(work):
+def test_no_interrupt_of_a_call_from_xla_is_lost(work, ctrl_c):
     work()
     assert each_interrupt(work, work, OWN) > 10
 
@@ -81,7 +81,7 @@ def test_a_handler_of_signals_raises_before_a_call_has_begun(monkeypatch, alarm)
     assert calls == [None]
 
 
-def test_an_interrupted_registration_is_taken_up_again(monkeypatch):
+def test_an_interrupted_registration_is_taken_up_again(monkeypatch, ctrl_c):
     function, _ = runtime._handler[0]
 
     def register():

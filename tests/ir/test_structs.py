@@ -16,11 +16,11 @@ from support.disassembly import instructions, kernels, spills_or_calls
 
 import cupar
 from cupar import OpKind, RawOp, _build, gpu_struct, structs
+from cupar._arguments import initial
 from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
 from cupar._ir.resolve import resolve
-from cupar._launch import arguments as _numbers
 
 CC = 90
 CODES = "?bBhHiIqQefdFD"
@@ -682,7 +682,7 @@ def test_kinds_are_not_defined_for_structs():
 def stored(h_init, dtype):
     """Return what a call hands to the kernel."""
     array = np.zeros(1, dtype)
-    array[0] = _numbers.initial_value(h_init, dtype)
+    array[0] = initial.converted(h_init, dtype)
     return array[0].item()
 
 
@@ -756,7 +756,7 @@ def test_wrong_initial_values_of_calls():
         None,
     ):
         with pytest.raises(TypeError, match="^h_init: "):
-            _numbers.initial_value(wrong, Peak.dtype)
+            initial.converted(wrong, Peak.dtype)
 
 
 def test_outputs_of_another_layout():
