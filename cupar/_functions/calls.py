@@ -553,6 +553,7 @@ def enter(
 
 
 _pytorch.leave_eager(enter)
+_pytorch.leave_eager(programs.call)
 
 
 def _on(stream: Any, function: Any, given: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
