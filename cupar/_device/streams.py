@@ -33,7 +33,15 @@ def register(cls: type, contents: Callable[[Any], Iterable[Any]]) -> None:
 def of_cupy(cupy: Any) -> Ask:
     """Return a function that returns the handle of CuPy's current stream."""
     current = cupy.cuda.get_current_stream
-    return lambda: current().ptr
+
+    def asked() -> int:
+        try:
+            return current().ptr  # type: ignore[no-any-return]
+        except Exception:
+            driver.current_context()  # which says so if the process was forked
+            raise
+
+    return asked
 
 
 @cache

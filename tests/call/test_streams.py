@@ -250,3 +250,20 @@ def test_graphs_ask_for_it(gpu):
     assert held.ask_for_stream() == CUPY
     held.use(site, {"memset": nodes["memset"]})
     assert held.ask_for_stream() == 0
+
+
+def test_a_stream_that_cannot_be_asked_for_in_a_forked_process_is_the_drivers_error(gpu, monkeypatch):
+    def initialised():
+        raise RuntimeError("cudaErrorInitializationError")
+
+    ask = streams.of_cupy(SimpleNamespace(cuda=SimpleNamespace(get_current_stream=initialised)))
+    with pytest.raises(RuntimeError, match="cudaErrorInitializationError"):
+        ask()
+
+    def forked():
+        driver.check(3, "cuDevicePrimaryCtxRetain")
+
+    monkeypatch.setattr(driver.library(), "cuGetErrorName", lambda status, text: 0, raising=False)
+    monkeypatch.setattr(driver, "current_context", forked)
+    with pytest.raises(cupar.DriverError, match="cuDevicePrimaryCtxRetain"):
+        ask()
