@@ -25,10 +25,10 @@ measure() {
   timeout 600 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
+measure tests env CUPAR_GPU_REPORT="$out/REPORT.json" python -m pytest -n 16 -rf tests/gpu tests/results
 measure segments python benchmarks/segments.py --json "$out/segments.json"
 measure cold_start python benchmarks/cold_start.py --json "$out/cold_start.json"
-measure whole_calls python benchmarks/whole_calls.py --json "$out/whole_calls.json"
-measure whole_calls_other python benchmarks/whole_calls.py --sizes other --json "$out/whole_calls_other.json"
+measure whole_calls_jax python benchmarks/whole_calls.py --library jax --json "$out/whole_calls_jax.json"
 measure tune cupar tune --all --dry-run --export --seconds 560
 
 for name; do
