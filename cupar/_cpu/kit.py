@@ -193,12 +193,16 @@ class Kit:
         beyond_output = offsets.BEYOND_OUTPUT if out is None else offsets.OUTPUT_BEYOND
         before, beyond, output_before = offsets.BEFORE, offsets.BEYOND, offsets.OUTPUT_BEFORE
         has_outputs, words = out is not None, offsets.WORDS
+        # An end that int64 does not hold is read as a negative number, and its segment would have no items.
+        stop, may_wrap = self.offset("end_offsets_in"), self.arguments["end_offsets_in"].value == np.uint64
 
         def check(p: Any) -> None:
             found, what, value = -1, 0, 0
             for i in range(begin(p), end(p)):
                 low, high = bounds(p, i)
-                if low < high:
+                if may_wrap and low >= 0 and stop(p, i) < 0:
+                    found, what, value = i, beyond, stop(p, i)
+                elif low < high:
                     to = begins(p, i, low)
                     if low < 0:
                         found, what, value = i, before, low

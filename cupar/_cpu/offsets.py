@@ -51,8 +51,10 @@ def check_arrays(
     arguments: Sequence[Argument],
 ) -> None:
     """Raise ValueError if offsets of NumPy's sorts name items that are not there."""
+    may_wrap = ("end_offsets_in", np.dtype(np.uint64)) in [(each.name, each.value) for each in arguments]
+    wrapped = (starts >= 0) & (ends < 0) & may_wrap  # ends that int64 does not hold
     for what, value, wrong in ((BEFORE, starts, starts < 0), (BEYOND, ends, ends > problem.num_items)):
-        wrong = wrong & (starts < ends)
+        wrong = wrong & (starts < ends) | (wrapped if what == BEYOND else False)
         if wrong.any():
             segment = int(wrong.argmax())
             raise ValueError(_said(problem, segment, what, int(value[segment]), arguments))
@@ -63,7 +65,7 @@ def _said(problem: Any, segment: int, what: int, value: int, arguments: Sequence
     name = names[what]
     if value < 0 and (name, "u") in [(each.name, each.value.kind) for each in arguments]:
         value += 2**64  # it was read as an int64
-        what = BEYOND if what == BEFORE else OUTPUT_BEYOND
+        what = BEYOND if what in (BEFORE, BEYOND) else OUTPUT_BEYOND
     capacity, capacity_out = capacities(problem)
     of_input = "the items of d_in" if isinstance(problem, SegmentOffsets) else "which is num_items"
     expected = {

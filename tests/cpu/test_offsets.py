@@ -85,6 +85,16 @@ def test_offsets_that_int64_does_not_hold(run):
         run(X, np.zeros(N, "i8"), starts, ends)
 
 
+@pytest.mark.parametrize("run", [reduction, sort, nth_element])
+@pytest.mark.parametrize("last", [2**63, 2**64 - 1])
+def test_ends_that_int64_does_not_hold(run, last):
+    """Their segments have items that are not there; one that begins there, too, has none."""
+    starts, out = np.array([0, 1, 2], "u8"), np.zeros(N, "i8")
+    with pytest.raises(ValueError, match=rf"end_offsets_in\[1\]: expected at most {N}, .*, got {last}$"):
+        run(X, out, starts, np.array([1, last, 2], "u8"))
+    run(X, out, np.array([0, last, 2], "u8"), np.array([1, last, 2], "u8"))
+
+
 def test_offsets_that_are_computed_and_arrays_in_iterators():
     starts, ends, out = np.array([0, 5, 9]), np.array([5, 9, 61]), np.full(N, 77)
     half = TransformIterator(X[:60], lambda a: a)
