@@ -15,14 +15,14 @@ wanted=" $* "
 known=()
 failed=()
 
-# measure NAME COMMAND...: at most 10 minutes.
+# measure NAME COMMAND...: at most 10 minutes; interrupted then, so that tests say which of them failed.
 measure() {
   local name="$1"
   shift
   known+=("$name")
   [[ "$wanted" == "  " || "$wanted" == *" $name "* ]] || return 0
   echo "== $name: $*"
-  timeout 600 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
+  timeout -s INT 600 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
 }
 
 measure tests env CUPAR_GPU_REPORT="$out/REPORT.json" python -m pytest -n 16 -rf tests/gpu tests/results
