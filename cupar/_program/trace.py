@@ -111,7 +111,7 @@ class Trace:
         self._kept: dict[int, str] = {}  # by the id of a value that `names` has
         self._counts = {"r": 0, "c": 0, "k": 0}
         self._inputs = [self._input(i, x, each) for i, (x, each) in enumerate(zip(given, whole, strict=True))]
-        self._known: dict[int, tuple[Own, Memory]] = {}  # by the array's id, which `_kept` keeps
+        self._known: dict[int, tuple[Own, Memory]] = {}  # by the id of an array that `names` has
         for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
             first = [each is x for each in given].index(True)
             if first != i:
@@ -259,7 +259,7 @@ class Trace:
                 else:  # an initial value on the device
                     values.append(self._initial(given["h_init"]))
                 continue
-            items = self._items(uses[name], given, read[0])
+            items = self._items(uses[name], given)
             if argument.is_pointer:
                 values.append(self._address(given[name], 0, argument.value, argument.output, items))
             else:
@@ -275,7 +275,7 @@ class Trace:
             return repr(own.__array_interface__["data"][0])
         return self._address(init, 0, init.dtype, False, 1)
 
-    def _items(self, count: str | int, given: dict[str, Any], problem: Any) -> Any:
+    def _items(self, count: str | int, given: dict[str, Any]) -> Any:
         """Return how many items of an array a call uses; None where its problem tells."""
         if isinstance(count, int):
             return count
@@ -338,7 +338,8 @@ class Trace:
     def _state(self, iterator: Any, state: bytes, is_output: bool, items: Any) -> str:
         """Return the expression for the state of an iterator."""
         if not isinstance(iterator, Iterator):
-            return self._packed(iterator, state, is_output, items)
+            text = self._address(iterator, 0, iterator.dtype, is_output, items)
+            return f"{self.keep(_PACK_ADDRESS)}({text})"
         packer, texts, varies = iterator.node.packer, [], False
         for leaf, value in zip(iterator.leaves, packer.unpack(state), strict=True):
             if leaf.is_array:
@@ -360,11 +361,6 @@ class Trace:
         if not varies:
             return repr(state)
         return f"{self.keep(packer.pack)}({', '.join(texts)})"
-
-    def _packed(self, memory: Any, state: bytes, is_output: bool, items: Any) -> str:
-        """Return the expression for the state of an iterator over an array alone."""
-        text = self._address(memory, 0, memory.dtype, is_output, items)
-        return f"{self.keep(_PACK_ADDRESS)}({text})"
 
     def copy(self, source: Any, target: Any, nbytes: Any, copy: Any) -> None:
         """Have the driver copy bytes, which `copy` does given two addresses, their number and a stream."""
