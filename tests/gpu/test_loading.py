@@ -14,7 +14,7 @@ import cupar
 
 SCRIPT = """
 import sys, threading
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 import cupy as cp
 from cupar._device import driver
 from test_launches import algorithms
@@ -57,7 +57,7 @@ print(before, loads)
 
 def test_no_call_loads_code():
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, Path(__file__).parent],
+        [sys.executable, "-c", SCRIPT, Path(__file__).parent, Path(__file__).parents[1]],
         capture_output=True,
         text=True,
         check=False,
