@@ -288,7 +288,7 @@ class Launchable:
 
         return Bound(self, stream, arguments, named)
 
-    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments of a call, all but the stream, in order and with defaults."""
         raise NotImplementedError
 
@@ -402,7 +402,7 @@ class Algorithm(Launchable):
 
         return call_stream(self._spec, self._states)
 
-    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         return completed(type(self).run, arguments, named)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
@@ -444,14 +444,41 @@ class Algorithm(Launchable):
         finally:
             free.append(state)
 
-    def _values_of(self, arguments: tuple[Any, ...]) -> Read | None:
-        """Return what reading the arguments of a call returns; None if objects must live until it is done."""
+    def values_of(self, arguments: tuple[Any, ...]) -> Read | None:
+        """Return the problem and the values of a call; None if objects must live until the call is done.
+
+        For `caller`. Arguments are all those of `run` but the stream, in order.
+        """
         state, free = self._take(0)
         try:
             read = state.read(arguments)
             return None if state.take_lent() else read
         finally:
             free.append(state)
+
+    def caller(self, *names: str) -> Callable[[Any, Read], None]:
+        """Return the function for calls whose values are known, so that no argument is read.
+
+        It takes a stream, and a tuple of values in the order of `names`; it checks neither.
+
+        Parameters
+        ----------
+        *names : str
+            ``"problem"``, and those of `Specialisation.value_names`. The values are what `values_of` returns:
+            addresses, and the bytes of iterators, states and initial values.
+
+        Raises
+        ------
+        TypeError
+            If these are not the names of its values, in their order.
+        """
+        expected = ("problem", *self._spec.value_names(self._uses))
+        if names != expected:
+            raise TypeError(f"names: {self._spec.algorithm} is called by {expected}, got {names}")
+        return self._call
+
+    def _call(self, stream: Any, values: Read) -> None:
+        self._run(stream, None, values)
 
     def _run(self, stream: Any, arguments: Any, read: Read | None = None) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream.

@@ -87,7 +87,7 @@ class Bound:
         if self._is_closed:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
-            every = algorithm._completed(arguments, named)
+            every = algorithm.completed(arguments, named)
             read = self._state.read(every)
             lent = self._state.take_lent()
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))

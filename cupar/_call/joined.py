@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,8 +60,6 @@ def _plan(nbytes: int, numbers: tuple[int, ...], facts: Any, problem: Any, emit:
 class Joined(Algorithm, uses={}):
     """Calls of algorithms, each with a problem that stays, which run as one.
 
-    `_run` takes, in place of what reading arguments returns, 0 and the values of all calls in their order.
-
     Attributes
     ----------
     is_graph : bool
@@ -74,6 +72,10 @@ class Joined(Algorithm, uses={}):
         super().__init__(calls[0][0]._built, ())
         with driver.relaxed_capture_mode():  # now, as to make graphs may wait for the GPU
             self.is_graph = self._in(driver.current_context()).is_graph
+
+    def caller(self, *names: str) -> Callable[[Any, Read], None]:
+        """Return the function for a stream and a tuple: 0, and the values of all calls in their order."""
+        return self._call
 
     def _in(self, context: driver.Context) -> JoinedLoaded:
         loaded = self._contexts.get(context)

@@ -70,10 +70,13 @@ class CpuAlgorithm(Algorithm, uses={}):
         self._enqueued(arguments)
         return nbytes
 
-    def _values_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def values_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
         lent: list[Any] = []
         read = self._read(arguments, lent.append)
         return None if lent else read
+
+    def _call(self, stream: Any, values: tuple[Any, ...]) -> None:
+        self._do(values)
 
     def _run(self, stream: Any, arguments: Any, read: tuple[Any, ...] | None = None) -> None:
         lent: list[Any] = []
@@ -134,7 +137,7 @@ class CpuBound:
         """Bind other arguments, in the order of `Algorithm.run`."""
         if self._is_closed:
             raise ValueError("this bound call is closed")
-        every = self._algorithm._completed(arguments, named)
+        every = self._algorithm.completed(arguments, named)
         lent: list[Any] = []
         read = self._algorithm._read(every, lent.append)
         captured = within_cpu_call(self._algorithm._captured_arrays, (*arguments, *named.values()))

@@ -200,7 +200,7 @@ class Work:
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""
         if self._trace is not None:
-            self._trace.run(algorithm, algorithm._completed(arguments, named), self.stream)
+            self._trace.run(algorithm, algorithm.completed(arguments, named), self.stream)
             return
         algorithm.run(*arguments, stream=self.stream, **named)
 

@@ -148,7 +148,7 @@ class CallRecorder(Work):
                 f"{algorithm._spec.algorithm}: its operator has captured device arrays, which are of this "
                 "process: give them as arguments"
             )
-        self.calls.append((algorithm, algorithm._completed(arguments, named)))
+        self.calls.append((algorithm, algorithm.completed(arguments, named)))
 
 
 Body = Callable[..., Sequence[Operand]]  # of a recorder, operands and static arguments

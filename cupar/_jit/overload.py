@@ -179,7 +179,7 @@ class Overload(Launchable):
         state.select(0)
         return state
 
-    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         return ordered(
             self._spec.operators[0][1].name, [e.name for e in self._spec.parameters], arguments, named
         )

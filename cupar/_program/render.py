@@ -264,15 +264,13 @@ class _Lines:
     def _launched(self, launches: list[Launch]) -> list[str]:
         """Return the lines that run algorithms: several on a GPU as one, where they repeat."""
         if len(launches) > 1 and not self._trace.library.on_cpu:
-            name = self._trace.keep(Group([each.algorithm for each in launches]))
+            name = self._trace.keep(Group(launches))
             problems = "".join([f"{each.problem}, " for each in launches])
-            values = "".join([f"({''.join([f'{one}, ' for one in each.values])}), " for each in launches])
+            values = "".join(
+                [f"({''.join([f'{one}, ' for one in each.values.values()])}), " for each in launches]
+            )
             return [f"{name}(stream, ({problems}), ({values}))"]
-        return [
-            f"{self._trace.keep(each.algorithm._run)}(stream, None, "
-            f"({''.join([f'{one}, ' for one in (each.problem, *each.values)])}))"
-            for each in launches
-        ]
+        return [f"{self._trace.keep(each.caller())}(stream, {each.text()})" for each in launches]
 
 
 def _shape(shape: tuple[Any, ...]) -> str:
@@ -323,9 +321,9 @@ class Group:
 
     _MOST = 4  # lists of problems whose graphs are kept
 
-    def __init__(self, algorithms: Sequence[Any]) -> None:
-        self._runs = [each._run for each in algorithms]
-        self._algorithms = [*algorithms]
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._callers = [each.caller() for each in launches]
+        self._algorithms = [each.algorithm for each in launches]
         self._last: Any = None
         self._joined: Recent[Any, Any] = Recent(self._MOST)
 
@@ -336,16 +334,16 @@ class Group:
             joined = self._joined[problems] = self._made(problems)
         self._last = problems
         if joined:
-            joined(stream, None, (0, *[each for one in values for each in one]))
+            joined(stream, (0, *[each for one in values for each in one]))
             return
-        for run, problem, each in zip(self._runs, problems, values, strict=True):
-            run(stream, None, (problem, *each))
+        for call, problem, each in zip(self._callers, problems, values, strict=True):
+            call(stream, (problem, *each))
 
     def _made(self, problems: tuple[Any, ...]) -> Any:
-        """Return the run of all calls as one; False if they are not to be joined."""
+        """Return the caller of all as one; False if they are not to be joined."""
         if False in [each._built.faster is None for each in self._algorithms]:
             return False
         from .._call.joined import Joined
 
         made = Joined([*zip(self._algorithms, problems, strict=True)])
-        return made._run if made.is_graph else False
+        return made.caller() if made.is_graph else False

@@ -55,11 +55,19 @@ class Contiguous(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A call of an algorithm: its problem, and the expressions for its values."""
+    """A call of an algorithm: the expressions for its problem, and for its values by name."""
 
     algorithm: Any
     problem: str
-    values: tuple[str, ...]
+    values: dict[str, str]
+
+    def caller(self) -> Any:
+        """Return the function that makes the call, of a stream and the values: see `Algorithm.caller`."""
+        return self.algorithm.caller("problem", *self.values)
+
+    def text(self) -> str:
+        """Return the expression for the tuple of its problem and values."""
+        return f"({''.join([f'{each}, ' for each in (self.problem, *self.values.values())])})"
 
 
 class Copy(NamedTuple):
@@ -234,38 +242,36 @@ class Trace:
     # --- Calls -------------------------------------------------------------------------------------------
 
     def run(self, algorithm: Any, arguments: Sequence[Any], stream: Any) -> None:
-        """Make a call of an algorithm, and write it down."""
+        """Make a call of an algorithm, of all arguments but the stream, and write it down."""
         if algorithm.has_state or not algorithm.is_built:
             raise CannotTraceError("an operator with state, or code that is not there yet")
         spec = algorithm._spec
-        parameters = [*signature(spec.algorithm_class.run).parameters]
-        if len(arguments) != len(parameters):
-            raise CannotTraceError("arguments by name")
-        given = dict(zip(parameters, arguments, strict=True))
+        given = dict(zip(signature(spec.algorithm_class.run).parameters, arguments, strict=True))
         problem = self._problem(algorithm, given)
         taken = [real(each) for each in arguments]
-        read = algorithm._values_of(tuple(taken))
+        read = algorithm.values_of(tuple(taken))
         if read is None:
             raise CannotTraceError("objects that must live until the call is done")
         problem = self._with_capacities(algorithm, problem, read[0], arguments)
         declared = {argument.name: argument for argument in spec.arguments}
         uses = spec.algorithm_class._uses
-        values: list[str] = []
+        values: dict[str, str] = {}
         for name, value in zip(spec.value_names(uses), read[1:], strict=True):
             argument = declared.get(name)
             if argument is None:
                 if isinstance(value, bytes):
-                    values.append(repr(value))
+                    values[name] = repr(value)
                 else:  # an initial value on the device
-                    values.append(self._initial(given["h_init"]))
+                    values[name] = self._initial(given["h_init"])
                 continue
             items = self._items(uses[name], given)
             if argument.is_pointer:
-                values.append(self._address(given[name], 0, argument.value, argument.output, items))
+                values[name] = self._address(given[name], 0, argument.value, argument.output, items)
             else:
-                values.append(self._state(given[name], value, argument.output, items))
-        algorithm._run(stream, None, read)
-        self.lines.append(Launch(algorithm, problem, tuple(values)))
+                values[name] = self._state(given[name], value, argument.output, items)
+        launch = Launch(algorithm, problem, values)
+        launch.caller()(stream, read)
+        self.lines.append(launch)
 
     def _initial(self, init: Any) -> str:
         """Return the expression for the address of an initial value."""

@@ -75,7 +75,7 @@ class Calls:
         self.values, run = [], algorithm.Algorithm._run
 
         def recorded(made, stream, arguments, read=None):
-            self.values += (made._values_of(arguments) if read is None else read)[1:]
+            self.values += (made.values_of(arguments) if read is None else read)[1:]
             run(made, stream, arguments, read)
 
         monkeypatch.setattr(algorithm.Algorithm, "_run", recorded)
