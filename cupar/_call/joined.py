@@ -13,7 +13,7 @@ from .._launch.code import Code, Loaded
 from .._launch.state import Emitted, LaunchState, Read
 from .algorithm import Algorithm
 
-_SPARES = 2  # executables that are made at once; where all are taken, kernels are launched one by one
+_SPARES = 4  # executables that are made at once; where all are taken, kernels are launched one by one
 
 
 class JoinedLoaded(Loaded):

@@ -29,7 +29,7 @@ def _may_be_graphs() -> bool:
 
 # Executable graphs per shape that are made when code is loaded, at most: making one later may wait for the
 # GPU, as the driver waits for all running work where its memory for graphs is used up (seen on an H200 with
-# each 43rd graph). One is for the default stream.
+# each 43rd graph). Half of them are for the first streams alone; others take further ones: see `Executables`.
 _EXECUTABLES = 8 if _may_be_graphs() else 0
 # In a context; 48 kB of device memory each, on an H200. A shape gets its first one up to the larger number of
 # all, and further ones up to the smaller.
@@ -145,6 +145,10 @@ class Loaded:
         with suppress(driver.DriverError), driver.relaxed_capture_mode():
             return self._new(shape)
         return None  # out of memory: kernels are launched one by one
+
+    def take_another(self, shape: str) -> Executable | None:
+        """Take a further executable for a stream that has one; None if other streams may need the rest."""
+        return self.take(shape) if len(self._spare[shape]) > self.executables[shape] // 2 else None
 
     def give_back(self, shape: str, executable: Executable) -> None:
         """Give back an executable."""

@@ -60,6 +60,14 @@ def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqu
     return enqueue_and_hold
 
 
+def _another(loaded: Loaded, shape: str, taken: list[tuple[str, Any]]) -> Any:
+    """Take a further executable of a shape, to be given back with others; None if there is none to spare."""
+    executable = loaded.take_another(shape)
+    if executable is not None:
+        taken.append((shape, executable))
+    return executable
+
+
 class LaunchState:
     """Launch state that successive calls use: parameter buffers, executables, and the plan's last result.
 
@@ -199,7 +207,8 @@ class LaunchState:
         executable = self.loaded.take(shape) if self._may_be_graphs else None
         if executable is not None:
             self._taken.append((shape, executable))
-        made: Enqueue = self.loaded.chains[shape].enqueuer(executable, self._stream)
+        another = partial(_another, self.loaded, shape, self._taken)
+        made: Enqueue = self.loaded.chains[shape].enqueuer(executable, self._stream, another)
         return made
 
     def __del__(self) -> None:

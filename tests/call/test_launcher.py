@@ -195,3 +195,92 @@ def test_the_only_kernel(library):
     ]
     assert library.set == [(1, 1, 32, 0, each) for each in parameters]
     assert len(library.launched) == 3
+
+
+class Turns(Library):
+    """Launches record the parameters that their executable has at that time."""
+
+    def __init__(self):
+        super().__init__()
+        self.made, self.parameters, self.is_interrupted = 0, {}, False
+
+    def cuGraphInstantiateWithFlags(self, executable, graph, flags):
+        self.made += 1
+        executable._obj.value = self.made
+        return 0
+
+    def cuGraphExecKernelNodeSetParams_v2(self, executable, node, params):
+        function = (node.value - 1) % 2 + 1
+        self.set.append(function)
+        self.parameters[executable.value, function] = read(params._obj.parameters, function)
+        if self.is_interrupted and function == 1:
+            raise KeyboardInterrupt
+        return 0
+
+    def cuGraphLaunch(self, executable, stream):
+        self.launched.append([self.parameters[executable.value, function] for function in (1, 2)])
+        return 0
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """Make a function that enqueues, given the number of executables that it may take."""
+    library = Turns()
+    monkeypatch.setattr(driver, "library", lambda: library)
+    monkeypatch.setattr(driver, "current_context", lambda: None)
+    chain = Chain(SHAPE, VALUES, {"threads": 256}, {"first": c_void_p(1), "second": c_void_p(2)})
+
+    def enqueuer(executables):
+        more = [executable_of([chain]) for _ in range(executables)]
+        made = chain.enqueuer(more.pop(), 5, lambda: more.pop() if more else None)
+
+        def enqueue(n, address=0x9000):
+            """Make a call whose input and storage tell it from others; return the kernels that it set."""
+            library.set.clear()
+            d_in = 0x7000 + 64 * n
+            made((1000, d_in, *BOUND[2:]), address, (1000, 4, 32, 512), 5)
+            assert library.launched[-1] == [*expected(1000, address, d_in)]
+            return [*library.set]
+
+        return library, enqueue
+
+    return enqueuer
+
+
+def test_calls_that_take_turns_are_set_once(turns):
+    _, enqueue = turns(3)
+    assert [enqueue(n) for n in (0, 1, 2)] == [[1, 2]] * 3
+    assert [enqueue(n) for n in (0, 1, 2, 2, 1, 0)] == [[]] * 6
+    assert enqueue(3) == [1]  # in place of the oldest
+    assert [enqueue(n) for n in (1, 2, 3)] == [[]] * 3
+    assert enqueue(0) == [1]
+
+
+def test_a_stream_takes_no_more_than_four_executables(turns):
+    _, enqueue = turns(9)
+    for n in range(4):
+        enqueue(n)
+    assert enqueue(4) == [1]
+    assert [enqueue(n) for n in (1, 2, 3, 4)] == [[]] * 4
+
+
+def test_other_storage_is_set_everywhere(turns):
+    _, enqueue = turns(2)
+    for address in (0x9000, 0xA000, 0x9000):
+        assert [enqueue(n, address) for n in (0, 1)] == [[1, 2]] * 2
+        assert [enqueue(n, address) for n in (0, 1)] == [[]] * 2
+
+
+@pytest.mark.parametrize("executables", [1, 2, 3])
+def test_an_executable_whose_setting_was_interrupted_is_set_anew(turns, executables):
+    library, enqueue = turns(executables)
+    for n in range(executables):
+        enqueue(n)
+    for n in (7, 7, 8, 9, 7):
+        library.is_interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            enqueue(n)
+        library.is_interrupted = False
+    for _ in range(2):
+        for n in range(10):
+            enqueue(n)
