@@ -1,10 +1,9 @@
 """Factory cache: maps the raw arguments of a factory to an algorithm that was built before.
 
 Resolving a factory's arguments to a specialisation takes 15 microseconds. To avoid that for repeated
-requests, each factory has a table, which all callers share. Its keys are tuples of tokens, one for each
-argument: an array's dtype, a Python function's code object, a number's value, an immutable object's identity.
-A request is resolved every time if an argument has no token, a Python function is given by name, or there is
-a `link`.
+requests, each factory has a table, which all callers share. Its keys have a token for each argument
+(`_arguments/tokens.py`): of an array and an initial value, the dtype.
+A request is resolved every time if an argument has no token, or there is a `link`.
 Functions with equal code may read different values: the guard of a fingerprint checks these.
 
 An algorithm enters the table with the second request. The first request gets a separate object, whose `build`
@@ -13,17 +12,18 @@ says where the code came from; see `obtain.answer`.
 
 from __future__ import annotations
 
-import enum
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from itertools import takewhile
-from types import BuiltinFunctionType, FunctionType, NoneType
+from types import NoneType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from .. import _cache, structs
+from .._arguments import tokens
+from .._arguments.tokens import NoTokenError
 from .._base.bounded import of_builds
 from .._base.causes import EXPECTED, cause, nested, without_own_frames
 from .._base.data import Recent, dataclass
@@ -32,7 +32,6 @@ from .._call.algorithm import Launchable
 from .._device import arrays, driver
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
-from ..operators import RawOp
 from .target import is_cpu_name
 
 P = ParamSpec("P")
@@ -40,132 +39,60 @@ A = TypeVar("A", bound=Launchable)
 
 _MOST = 512  # requests in a generation of a factory's table, which has two: see `Recent`
 
+# --- Keys -------------------------------------------------------------------------------------------------
 
-class _NoTokenError(Exception):
-    """An argument has no token, so the request is not looked up."""
-
-
-def _itself(value: Any) -> Hashable:
-    return value  # type: ignore[no-any-return]
-
-
-def _number(value: Any) -> Hashable:
-    return type(value), value
-
-
-def _function(function: Any) -> Hashable:
-    return id(function.__code__)  # its fingerprint keeps the code alive
-
-
-def _host_array(array: Any) -> Hashable:
-    if array.size != 1:
-        raise _NoTokenError
-    return "host", array.dtype
+# Tokens of what has only its type in a key: data, and initial values.
+_DTYPE = "{v}.dtype"
+_CUPYS = "{v}.dtype if {v}._c_contiguous or {v}._f_contiguous else _refuse()"
+_OF_DEVICE = "_of_device({v})"
+_OF_HOST = "{v}.dtype if {v}.size == 1 else _refuse()"  # an initial value
+# An initial value has one item; in an array without dimensions it is a value, in others read by the call.
+_NUMPYS = (
+    "{v}.dtype if {v}.flags.c_contiguous or {v}.flags.f_contiguous else _refuse(), {v}.size == 1, "
+    "{v}.ndim == 0"
+)
+_ON_CPU = "_on_cpu({v})"
+# Its operators are frozen copies; only registrations of others with numba could change its code.
+_ITERATOR = "{v}.node, _epoch()"
+_BUFFERS = "*map(_of_device, {v}.d_buffers)"
 
 
-def _device_array(array: Any) -> Hashable:
+def _of_device(array: Any) -> Hashable:
     found = arrays.view("", array)
-    if not found.contiguous:
-        raise _NoTokenError
-    return found.dtype
+    return found.dtype if found.contiguous else tokens.refuse()
 
 
-def _cupy_array(array: Any) -> Hashable:
-    if not (array._c_contiguous or array._f_contiguous):
-        raise _NoTokenError
-    return array.dtype  # type: ignore[no-any-return]
-
-
-def _iterator(iterator: Any) -> Hashable:
-    # Its operators are frozen copies; only registrations of others with numba could change its code.
-    return iterator.node, registries.epoch()
-
-
-def _double_buffer(tokens: _Tokens, buffer: Any) -> Hashable:
-    return type(buffer), *[tokens[type(array)](array) for array in buffer.d_buffers]
-
-
-def _struct_value(value: Any) -> Hashable:
-    return "host", value.dtype
-
-
-def _none(value: Any) -> Hashable:
-    raise _NoTokenError
-
-
-class _Tokens(dict[type, Callable[[Any], Hashable]]):
-    """Maps the class of an argument to the function that makes its token."""
-
-    def __missing__(self, cls: type) -> Callable[[Any], Hashable]:
-        found: Callable[[Any], Hashable]
-        if issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
-            found = id  # they live as long as the process
-        elif issubclass(cls, (np.dtype, np.number, np.bool_)) or cls.__module__ == "ml_dtypes":
-            found = _number  # a dtype is told from an array of it, whose token is the dtype alone
-        elif issubclass(cls, Iterator):
-            found = _iterator
-        elif hasattr(cls, "alternate"):  # a `DoubleBuffer`, which most programs never import
-            found = partial(_double_buffer, self)
-        elif structs.is_struct(cls):
-            found = _struct_value
-        else:
-            found = self._of_others(cls)
-        if found is not _none:  # the class may be an array's that has not been read yet: look again then
-            self[cls] = found
-        return found
-
-    def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
-        """Return the function that makes tokens of a class that may be an array's."""
-        if arrays.reader_of(cls) is None:
-            return _none
-        return _cupy_array if cls in arrays.CUPY else _device_array
-
-
-class _TokensOnCpu(_Tokens):
-    """The same where arrays are in host memory."""
-
-    def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
-        from .._device import host_arrays
-
-        if issubclass(cls, np.ndarray):
-            return _none if host_arrays.is_masked(cls) else _numpy_array
-        return _other_array if host_arrays.is_array_class(cls) else _none
-
-
-def _numpy_array(array: Any) -> Hashable:
-    flags = array.flags
-    if not (flags.c_contiguous or flags.f_contiguous):
-        raise _NoTokenError
-    # An initial value has one item; in an array without dimensions it is a value, in others read by the call.
-    return array.dtype, array.size == 1, array.ndim == 0
-
-
-def _other_array(array: Any) -> Hashable:
+def _on_cpu(array: Any) -> Hashable:
     found = arrays.view("", array)
-    if not found.contiguous:
-        raise _NoTokenError
-    return found.dtype, found.size == 1, False
+    return (found.dtype, found.size == 1) if found.contiguous else tokens.refuse()
 
 
-_COMMON: dict[type, Callable[[Any], Hashable]] = {
-    NoneType: _itself,
-    str: _itself,
-    type: _itself,
-    int: _number,
-    float: _number,
-    bool: _number,
-    complex: _number,
-    FunctionType: _function,
-    np.void: _struct_value,
-    RawOp: _itself,  # which is equal only to one with the same code and state
-}
-_TOKENS = _Tokens({**_COMMON, np.ndarray: _host_array})
-_TOKENS_ON_CPU = _TokensOnCpu({**_COMMON, np.ndarray: _numpy_array})
+_NAMES = {"_of_device": _of_device, "_on_cpu": _on_cpu, "_epoch": registries.epoch}
 
 
-# For each Python function among the positional arguments: its position, and the check of its guard, which
-# takes a function of the same code.
-_Checks = tuple[tuple[int, Callable[[Any], bool]], ...]
+def _token(cls: type, on_cpu: bool) -> str:
+    """Return the expression for the token of data and initial values of a class."""
+    if issubclass(cls, Iterator):
+        return _ITERATOR
+    if hasattr(cls, "alternate"):  # a `DoubleBuffer`, which most programs never import
+        return _BUFFERS
+    if issubclass(cls, np.generic) or structs.is_struct(cls):
+        return _DTYPE
+    if not on_cpu:
+        if cls is np.ndarray:
+            return _OF_HOST
+        if arrays.reader_of(cls) is not None:  # else the class may be an array's that has not been read yet
+            return _CUPYS if cls in arrays.CUPY else _OF_DEVICE
+        return tokens.of_value(cls)
+    from .._device import host_arrays
+
+    if issubclass(cls, np.ndarray):
+        return tokens.refuse() if host_arrays.is_masked(cls) else _NUMPYS
+    return _ON_CPU if host_arrays.is_array_class(cls) else tokens.of_value(cls)
+
+
+# The check of the guard of each Python function among the arguments, which takes a function of the same code.
+_Checks = tuple[Callable[[Any], bool], ...]
 
 
 @dataclass(frozen=True)
@@ -176,6 +103,8 @@ class _Answer:
     device: driver.Device | None  # that must be current; None: any, as with `cc` or on the CPU
     checks: _Checks
 
+
+# --- Tables -----------------------------------------------------------------------------------------------
 
 tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those of `_functions`
 
@@ -204,7 +133,7 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     It relies on names of parameters: `h_init` is the initial value, and those that begin with ``d_``,
     ``start_`` or ``end_``, which come first, are data, of which only the type matters.
     """
-    on_gpu, on_cpu = _lookup(factory, _TOKENS, 0), _lookup(factory, _TOKENS_ON_CPU, len(data_names(factory)))
+    on_gpu, on_cpu = _lookup(factory, False), _lookup(factory, True)
 
     @wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
@@ -231,42 +160,50 @@ def data_names(factory: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _lookup(
-    factory: Callable[..., Launchable], tokens: _Tokens, first_option: int
+    factory: Callable[..., Launchable], on_cpu: bool
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """Return a function of a request's arguments that answers from a table, else asks the factory."""
+    makers: Recent[Any, Any] = of_builds(Recent(_MOST))  # of keys, by the classes of arguments
     table: Recent[Hashable, _Answer] = new_table()
-    # Of an initial value only the type matters; of other NumPy arrays, as a histogram's levels, the value.
-    takes_init = "h_init" in factory.__code__.co_varnames
+    by_type, parameters = {*data_names(factory), "h_init"}, factory.__code__.co_varnames
     count = _cache.counter("memory")
 
+    def key_maker(classes: Sequence[type], names: tuple[str, ...]) -> Any:
+        """Return the function that makes keys of arguments; the last ones are given by these names."""
+        found = dict(zip((*parameters[: len(classes) - len(names)], *names), classes, strict=True))
+        if found.get("link", NoneType) is not NoneType:
+            raise NoTokenError  # files may change
+        texts = [
+            _token(cls, on_cpu) if name in by_type else tokens.of_value(cls) for name, cls in found.items()
+        ]
+        operators = [i for i, text in enumerate(texts) if text == tokens.FUNCTION]
+        return tokens.key_maker(texts, _NAMES, operators=operators)
+
     def ask(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        key: Any = None
+        if named:
+            given: tuple[Any, ...] = (*args, *named.values())
+            classes: tuple[Any, ...] = (*map(type, args), *named, *map(type, named.values()))
+        else:
+            given, classes = args, (*map(type, args),)
         try:
-            # Lists, as Ctrl-C at the end of a generator would be lost.
-            options = () if takes_init else (*args[first_option:], *named.values())
-            if True not in [isinstance(arg, np.ndarray) for arg in options]:
-                key = tuple([tokens[type(arg)](arg) for arg in args])
-                if named:
-                    key = key, tuple([(name, tokens[type(arg)](arg)) for name, arg in named.items()])
-                    if named.get("link") is not None:  # files may change
-                        key = None
-        except (_NoTokenError, TypeError, ValueError, RecursionError):
-            key = None  # the factory reports errors
-        if key is None:
-            return _make(factory, args, named)
+            make = makers.get(classes)
+            if make is None:
+                make = makers[classes] = key_maker([*map(type, given)], (*named,))
+            key, operators = make(given)
+        except (NoTokenError, TypeError, ValueError, RecursionError):
+            return _make(factory, args, named)  # which reports errors
         try:
             known: _Answer | None = table[key]
-        # RecursionError: iterators are nested deeply. ValueError: a timedelta64 has no unit, and so no hash.
-        except (KeyError, RecursionError, ValueError):
+        except (KeyError, RecursionError):  # iterators are nested deeply
             known = None
         if (
             known is not None
-            and (not known.checks or _are_unchanged(known.checks, args))
+            and (not known.checks or _are_unchanged(known.checks, operators))
             and _is_for_this_device(known)
         ):
             count()
             return known.algorithm
-        return _make_and_memoise(factory, table, key, args, named)
+        return _make_and_memoise(factory, table, key, operators, args, named)
 
     return ask
 
@@ -275,22 +212,25 @@ def _make_and_memoise(
     factory: Callable[..., Launchable],
     table: dict[Hashable, _Answer],
     key: Hashable,
+    operators: list[Any],
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Launchable:
     """Call a factory, and put its result into the table if that may be shared."""
     # The guards must be of exactly what the factory resolves: in the scope, each function is read once.
     with walk.fingerprint_scope():
-        checks = _checks_of(args, named)
+        try:
+            checks = tuple([walk.fingerprint(each).guard.checker() for each in operators])
+        except walk.Unfingerprintable:
+            return _make(factory, args, named)
         algorithm = _make(factory, args, named)
-    if checks is not None:
-        _memoise(table, key, algorithm, checks, named)
+    _memoise(table, key, algorithm, checks, named)
     return algorithm
 
 
-def _are_unchanged(checks: _Checks, args: tuple[Any, ...]) -> bool:
-    for place, is_unchanged in checks:  # noqa: SIM110 - a generator costs as much as the rest
-        if not is_unchanged(args[place]):
+def _are_unchanged(checks: _Checks, operators: list[Any]) -> bool:
+    for is_unchanged, operator in zip(checks, operators):  # noqa: B905, SIM110 - others cost as much as the rest
+        if not is_unchanged(operator):
             return False
     return True
 
@@ -299,17 +239,6 @@ def _is_for_this_device(known: _Answer) -> bool:
     if known.device is None or hasattr(driver.this_thread, "has_the_only_device"):
         return True
     return driver.current_device() == known.device
-
-
-def _checks_of(args: tuple[Any, ...], named: dict[str, Any]) -> _Checks | None:
-    """Return the checks of the Python functions among the arguments; None if the request is not memoised."""
-    if any(type(arg) is FunctionType for arg in named.values()):
-        return None  # checks are found by position
-    places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
-    try:
-        return tuple((place, walk.fingerprint(args[place]).guard.checker()) for place in places)
-    except walk.Unfingerprintable:
-        return None
 
 
 def _memoise(

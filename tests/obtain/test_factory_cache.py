@@ -127,3 +127,38 @@ def test_numbers_given_by_value_do_not_push_out_what_is_asked_for_often(empty_ca
         table["numbers", flood] = answer
         assert cupar.reduce_into("i4", "i4", OpKind.PLUS, INT, cc=CC) is found
     assert len(table.all()) <= 2 * factory_cache._MOST
+
+
+def test_a_function_given_by_name_is_remembered(empty_cache, monkeypatch):
+    namespace = {"SCALE": 2}
+    exec("op = lambda a, b: a + b * SCALE", namespace)
+
+    def ask():
+        return cupar.reduce_into("i4", "i4", op=namespace["op"], h_init=INT, cc=CC)
+
+    found = asked(ask)
+    namespace["SCALE"] = 3
+    assert asked(ask).build.key != found.build.key
+    monkeypatch.setattr(cupar._obtain.obtain, "answer", None)
+    assert ask().build.key != found.build.key
+
+
+def test_initial_values_of_a_dtype_are_one_question(empty_cache, monkeypatch):
+    given = [np.float32(1), np.float32(-0.0), np.float32(np.nan)]
+    found = asked(cupar.reduce_into, "f4", "f4", OpKind.PLUS, given[0], cc=CC)
+    other = asked(cupar.reduce_into, "f4", "f8", OpKind.PLUS, np.float64(1), cc=CC)
+    assert other is not found
+    monkeypatch.setattr(cupar._obtain.obtain, "answer", None)
+    for each in given:
+        assert cupar.reduce_into("f4", "f4", OpKind.PLUS, each, cc=CC) is found
+    assert cupar.reduce_into("f4", "f8", OpKind.PLUS, np.float64(2), cc=CC) is other
+
+
+def test_levels_are_remembered_by_value(empty_cache, monkeypatch):
+    def ask(levels):
+        return cupar.histogram_even("i4", "i4", np.array([levels]), np.array([0]), np.array([100]), 10, cc=CC)
+
+    few, many = asked(ask, 11), asked(ask, 1001)
+    monkeypatch.setattr(cupar._obtain.obtain, "answer", None)
+    assert ask(11) is few
+    assert ask(1001) is many

@@ -1,0 +1,116 @@
+"""Tokens: the parts of a key that arguments have, by their classes.
+
+A token tells values of one class apart; a key has the classes, too. It is written as an expression of the
+argument, so that straight code makes a key. All keys have these tokens of values. What an array is in a key,
+and values that few calls take, a room adds: its own function of a class asks `of_value` for all others.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from types import BuiltinFunctionType, FunctionType, NoneType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .._base.generated import define
+from ..operators import RawOp
+
+_MOST_ITEMS = 64  # of a host array that is told by value
+
+
+class NoTokenError(Exception):
+    """An argument has no token, so that a call with it has no key."""
+
+
+ATOMS = frozenset((int, bool, str, NoneType, BuiltinFunctionType, np.ufunc, RawOp))
+
+# The expressions for an argument ``{v}``, whose names `key_maker` knows.
+ATOM = "{v}"
+FUNCTION = "_id({v}.__code__)"  # which whatever the key leads to keeps; what it reads is checked at the call
+HOST_ARRAY = "_of_host({v})"
+_MEMBER = "_id({v})"  # of an enumeration, which lives as long as its class
+_CLASS = '{v}, getattr({v}, "dtype", None)'  # an attribute that NumPy reads
+# By bytes, which tell -0.0 from 0.0, and one NaN from another.
+_FLOAT, _COMPLEX, _NUMBER = "_float({v})", "_complex({v}.real, {v}.imag)", "{v}.dtype, {v}.tobytes()"
+
+_OF_CLASS = {
+    **dict.fromkeys(ATOMS, ATOM),
+    float: _FLOAT,
+    complex: _COMPLEX,
+    type: _CLASS,
+    FunctionType: FUNCTION,
+    np.ndarray: HOST_ARRAY,
+}
+_OF_BASE: tuple[tuple[type, str], ...] = ((enum.Enum, _MEMBER), (np.dtype, ATOM), (np.generic, _NUMBER))
+_WITHOUT = (np.void, np.object_)  # structs have bytes that mean nothing
+
+
+def of_value(cls: type) -> str:
+    """Return the expression for the token of values of a class; NoTokenError if they have none."""
+    found = _OF_CLASS.get(cls)
+    if found is not None:
+        return found
+    if not issubclass(cls, _WITHOUT):
+        for base, text in _OF_BASE:
+            if issubclass(cls, base):
+                return text
+    raise NoTokenError
+
+
+def refuse() -> NoReturn:
+    """Raise NoTokenError: the end of expressions for classes some of whose values have no token."""
+    raise NoTokenError
+
+
+def _of_host(x: np.ndarray[Any, Any]) -> Hashable:
+    if x.dtype.hasobject or x.size > _MOST_ITEMS:
+        raise NoTokenError
+    return x.dtype, x.shape, x.tobytes()
+
+
+_NAMES: dict[str, Any] = {
+    "_id": id,
+    "_float": struct.Struct("d").pack,
+    "_complex": struct.Struct("dd").pack,
+    "_of_host": _of_host,
+    "_refuse": refuse,
+}
+_KEY = """
+def key(given):
+    ({values}) = given
+    {lists}
+    return (_classes, {tokens}), {returned}
+"""
+
+
+def key_maker(
+    tokens: Sequence[str], names: dict[str, Any], **lists: Sequence[int]
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Return the function that makes the key of arguments of some classes, given as a tuple.
+
+    It returns the key, which equals no other maker's, and lists of arguments.
+
+    Parameters
+    ----------
+    tokens : sequence of str
+        The expression of each argument.
+    names : dict
+        The values of further names in these.
+    **lists : sequence of int
+        The positions of the arguments in each list. Expressions may append to it, by its name.
+    """
+    own = [text.replace("{v}", f"v{i}") for i, text in enumerate(tokens)]
+    made: Callable[[tuple[Any, ...]], tuple[Any, ...]] = define(
+        "key of a call",
+        "key",
+        _KEY,
+        {**_NAMES, **names, "_classes": object()},
+        values="".join([f"v{i}, " for i in range(len(tokens))]),
+        lists=[f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
+        tokens=", ".join(own),
+        returned="".join([f"{name}, " for name in lists]),
+    )
+    return made
