@@ -104,16 +104,14 @@ class _Torch(ArrayLibrary):
         self.on_cpu = place.type == "cpu"
         self.empty_like = module.empty_like
         self._index = 0 if self.on_cpu else place.index
-        self._current = None if self.on_cpu else _pytorch.current_raw_stream
+        if not self.on_cpu:
+            self.stream = partial(_pytorch.current_raw_stream, place.index)  # type: ignore[method-assign]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.maker(dtype)(shape)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         return partial(self._torch.empty, dtype=_torch_dtype(self._torch, dtype), device=self._place)
-
-    def stream(self) -> int | None:
-        return None if self._current is None else self._current(self._index)
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         if self.on_cpu:
@@ -201,16 +199,14 @@ class _Cupy(ArrayLibrary):
     on_cpu = False
 
     def __init__(self, cupy: Any) -> None:
-        self._cupy, self._current = cupy, streams.of_cupy(cupy)
+        self._cupy = cupy
+        self.stream = streams.of_cupy(cupy)  # type: ignore[method-assign]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self._cupy.ndarray(shape, dtype)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         return partial(self._cupy.ndarray, dtype=dtype)
-
-    def stream(self) -> int | None:
-        return self._current()
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         # Calls of ExternalStream warn that it is deprecated from CuPy 14 on, and what Stream.from_external

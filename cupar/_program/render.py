@@ -266,10 +266,8 @@ class _Lines:
         if len(launches) > 1 and not self._trace.library.on_cpu:
             name = self._trace.keep(Group(launches))
             problems = "".join([f"{each.problem}, " for each in launches])
-            values = "".join(
-                [f"({''.join([f'{one}, ' for one in each.values.values()])}), " for each in launches]
-            )
-            return [f"{name}(stream, ({problems}), ({values}))"]
+            values = "".join([f"{one}, " for each in launches for one in each.values.values()])
+            return [f"{name}(stream, ({problems}), (0, {values}))"]
         return [f"{self._trace.keep(each.caller())}(stream, {each.text()})" for each in launches]
 
 
@@ -322,22 +320,29 @@ class Group:
     _MOST = 4  # lists of problems whose graphs are kept
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self._callers = [each.caller() for each in launches]
+        self._callers = [(each.caller(), len(each.values)) for each in launches]
         self._algorithms = [each.algorithm for each in launches]
-        self._last: Any = None
+        # The problems of the call before, and the caller of all as one: None before they repeat, False if they
+        # are not to be joined.
+        self._last: tuple[Any, Any] = None, None
         self._joined: Recent[Any, Any] = Recent(self._MOST)
 
-    def __call__(self, stream: Any, problems: tuple[Any, ...], values: tuple[tuple[Any, ...], ...]) -> None:
-        """Enqueue their calls."""
-        joined = self._joined.find(problems)
-        if joined is None and self._last == problems:
+    def __call__(self, stream: Any, problems: tuple[Any, ...], values: tuple[Any, ...]) -> None:
+        """Enqueue their calls, given 0 and the values of all behind it."""
+        before, joined = self._last  # as one, as another thread may be here
+        if before != problems:
+            joined = self._joined.find(problems)
+            self._last = problems, joined
+        elif joined is None:
             joined = self._joined[problems] = self._made(problems)
-        self._last = problems
+            self._last = problems, joined
         if joined:
-            joined(stream, (0, *[each for one in values for each in one]))
+            joined(stream, values)
             return
-        for call, problem, each in zip(self._callers, problems, values, strict=True):
-            call(stream, (problem, *each))
+        end = 1
+        for (call, count), problem in zip(self._callers, problems, strict=True):
+            begin, end = end, end + count
+            call(stream, (problem, *values[begin:end]))
 
     def _made(self, problems: tuple[Any, ...]) -> Any:
         """Return the caller of all as one; False if they are not to be joined."""
