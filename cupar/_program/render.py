@@ -322,7 +322,7 @@ class Group:
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._callers = [(each.caller(), len(each.values)) for each in launches]
         self._algorithms = [each.algorithm for each in launches]
-        # The problems of the call before, and the caller of all as one: None before they repeat, False if they
+        # The problems of the call before, and the caller of all as one: None until they repeat; False if they
         # are not to be joined.
         self._last: tuple[Any, Any] = None, None
         self._joined: Recent[Any, Any] = Recent(self._MOST)
