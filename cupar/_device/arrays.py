@@ -182,7 +182,7 @@ def is_device_array(value: Any) -> bool:
     if is_cpu():
         from . import host_arrays
 
-        return host_arrays.is_array(value)
+        return type(value) in _anywhere or host_arrays.is_array(value)
     cls = type(value)
     return (
         hasattr(cls, "__cuda_array_interface__")

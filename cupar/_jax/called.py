@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._fingerprint import walk
-from .._functions.calls import Operand
+from .._functions.calls import Operand, Work
+from .._functions.libraries import is_array
 from .._ir.iterator import Iterator
 from ..nth_element import segmented_nth_element
 from ..reduce import reduce_into
@@ -25,7 +26,6 @@ from ..topk import segmented_top_k, top_k
 from ..transform import binary_transform, unary_transform
 from .primitive import Function
 from .primitive import call as bind
-from .program import CallRecorder
 
 
 class _Given:
@@ -64,7 +64,7 @@ def _chosen(given: Mapping[str, Any], function: Any) -> dict[str, Any]:
     return {name: given[name] for name in _parameters(function) if name in given}
 
 
-def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
+def _body(work: Work, *given: Any) -> Sequence[Operand]:
     *operands, factory, names, fixed, outputs = given
     made = [work.empty(shape, dtype) for _, shape, dtype in outputs]
     known = {name: each.value for name, each in fixed}
@@ -76,6 +76,11 @@ def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
         others = ", ".join(sorted({*known} - {*required})) or "no others"
         raise TypeError(f"arguments: {factory.__name__} takes {', '.join(lacking)}, too; got {others}")
     algorithm = factory(**chosen)
+    if "h_init" in dict(names) and algorithm._spec.option("init") == "value":
+        raise TypeError(
+            f"h_init: expected a number, or an array of NumPy's with one item, as {factory.__name__} has it "
+            "in its launches, got an array of JAX's"
+        )
     run = type(algorithm).run
     if unknown := {*known} - {*required, *_parameters(run)}:
         expected = ", ".join({**required, **_parameters(run)})
@@ -185,9 +190,12 @@ def call(
             arrays.append(jnp.asarray(each))
             names.append((name, arrays[-1].size))
         else:
+            leaves = each.leaves if isinstance(each, Iterator) else ()
+            if True in [leaf.is_array for leaf in leaves] or (name != "h_init" and is_array(each)):
+                raise TypeError(f"{name}: expected one of the arrays that `call` was given, got another one")
             # On the CPU, an array of NumPy's would be one that holds the initial value when it is called.
-            is_array = isinstance(each, np.ndarray) and each.size == 1
-            fixed.append((name, _Given(each.reshape(())[()] if is_array else each)))
+            is_number = isinstance(each, np.ndarray) and each.size == 1
+            fixed.append((name, _Given(each.reshape(())[()] if is_number else each)))
     if both := {*arguments} & {*outputs}:
         raise ValueError(f"outputs: expected names that are not in arguments, got {', '.join(sorted(both))}")
     results = tuple((name, tuple(each.shape), np.dtype(each.dtype)) for name, each in outputs.items())

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import structs
 from .._functions.axes import INT64, axis_of, columns, constant, indices, layout_of
-from .._functions.calls import Operand
+from .._functions.calls import Operand, Work
 from .._functions.counting import bin_of, counted, edges_of, segment_rows
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
@@ -23,7 +23,6 @@ from ..operators import OpKind
 from ..search import upper_bound
 from .partition import Factors
 from .primitive import Dim, Function, along, call, numbers
-from .program import CallRecorder
 
 _MOST: Final = 2**31 - 1  # items along an axis whose places and counts are int32
 
@@ -58,14 +57,12 @@ def _taken(x: Any, places: Any, axis: int) -> Any:
 # --- Sorts ----------------------------------------------------------------------------------------------
 
 
-def _sort_body(
-    work: CallRecorder, x: Operand, axis: int, descending: bool, stable: bool
-) -> Sequence[Operand]:
+def _sort_body(work: Work, x: Operand, axis: int, descending: bool, stable: bool) -> Sequence[Operand]:
     return [_sort(work, x, axis, descending, stable, None, None)]
 
 
 def _with_places(
-    work: CallRecorder, x: Operand, axis: int, descending: bool, integers: np.dtype[Any]
+    work: Work, x: Operand, axis: int, descending: bool, integers: np.dtype[Any]
 ) -> Sequence[Operand]:
     layout = layout_of(x.shape, axis, axis)
     places = work.kept(cast(indices(within_row, layout.length), integers), layout.size)
@@ -127,7 +124,7 @@ def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = Tru
 
 
 def _top_k_body(
-    work: CallRecorder, x: Operand, k: int, axis: int, largest: bool, integers: np.dtype[Any]
+    work: Work, x: Operand, k: int, axis: int, largest: bool, integers: np.dtype[Any]
 ) -> Sequence[Operand]:
     return _top_k(work, x, k, axis, largest, integers)
 
@@ -185,7 +182,7 @@ def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.
 # --- Segments -------------------------------------------------------------------------------------------
 
 
-def _sums(work: CallRecorder, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
+def _sums(work: Work, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
     return [
         segment_rows(
             work, x, ids, OpKind.PLUS, number, x.dtype, initial("init", 0, accumulated(x.dtype)), batch
@@ -279,7 +276,7 @@ def _bin_of_row(s: Any) -> Any:
 
 
 def _bins(
-    work: CallRecorder,
+    work: Work,
     x: Operand,
     edges: tuple[float, ...],
     dtype: str,

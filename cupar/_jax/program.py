@@ -1,19 +1,14 @@
-"""Calls as data: a function's launches for arrays of known shapes are recorded once as a program.
+"""Calls as data: a function's trace for arrays of known shapes, written as the attributes of a call of XLA's.
 
-Functions work with arrays without content, in reserved addresses without memory. What would be
-launched, or called on the CPU, is written down with all of its parameters, where their addresses are found
-again. To be sure that it is these and no number that looks alike, all is recorded twice, with others.
+The trace has expressions for problems and values. They are evaluated with symbols for addresses, so that the
+places in a program where addresses stand are known by construction. A call that depends on an address in any
+other way raises.
 """
 
 from __future__ import annotations
 
-import bisect
-import functools
 import json
-import math
-import mmap
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +16,6 @@ import numpy as np
 
 from .. import structs
 from .._base import device
-from .._cpu.calls import CpuAlgorithm
 from .._cpu.code import fault_code
 from .._cpu.schedules import Part, is_gathered, is_numpys, schedule
 from .._device import driver
@@ -30,14 +24,14 @@ from .._functions.calls import Operand, Work
 from .._functions.libraries import ArrayLibrary
 from .._launch.chain import dimensions, variable_of
 from .._launch.state import Emitted
+from .._program.memory import in_c_order
+from .._program.trace import Allocate, CannotTraceError, Define, Guard, Launch, Trace
 from ..host import View
 from . import resolved
+from .addresses import Address, Block, packed, symbolic
 from .layout import CPU_RECORD, HEAD, SELF, identity
 
-Shape = tuple[int, ...]
-
-_RESERVED = 1 << 42  # bytes of addresses, of which the first are the temporary storage and the program
-_STORAGE, _WORDS, _ARRAYS = 0, 1 << 38, 1 << 39
+_NOWHERE = 1 << 62  # beyond the addresses that processors have
 _ALIGNMENT = 256
 _LARGEST = 1 << 15  # words of a program: it is copied to the stack
 
@@ -65,90 +59,59 @@ class Program(NamedTuple):
     constants: list[np.ndarray[Any, Any]]
 
 
-@functools.cache
-def reserved() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return memory for two recordings: it can be read, as by a debugger, and takes none."""
-    no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
-    made = [mmap.mmap(-1, _RESERVED, flags=flags, prot=mmap.PROT_READ) for _ in range(2)]
-    return np.frombuffer(made[0], np.uint8), np.frombuffer(made[1], np.uint8)
+class Placeholder:
+    """An array of a program: a view without memory, and the content of a constant."""
+
+    __slots__ = ("content", "memory")
+
+    def __init__(self, memory: View, content: np.ndarray[Any, Any] | None) -> None:
+        self.memory, self.content = memory, content
+
+    def __getitem__(self, cut: slice) -> Placeholder:
+        return Placeholder(self.memory[cut], None)
 
 
-class Fakes(ArrayLibrary):
-    """Makes arrays of addresses alone, in host memory or on a device."""
+class Placeholders(ArrayLibrary):
+    """Makes placeholders, in host memory or on a device, at addresses that no array has."""
 
-    def __init__(self, on_cpu: bool, memory: np.ndarray[Any, Any]) -> None:
-        self.on_cpu, self._memory = on_cpu, memory
-        self.begin: int = memory.ctypes.data
-        self.places: list[tuple[int, int]] = []  # by an array's number: where it begins, and its bytes
-        self.constants: dict[int, np.ndarray[Any, Any]] = {}
-        self._end = _ARRAYS
+    def __init__(self, on_cpu: bool) -> None:
+        self.on_cpu, self._end = on_cpu, _NOWHERE
 
-    def number(self, array: Any) -> int:
-        """Return which array it is."""
-        address = array.ctypes.data if isinstance(array, np.ndarray) else array.address
-        return self.at(address - self.begin)
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Placeholder:
+        return self._new(shape, dtype)
 
-    def at(self, place: int) -> int:
-        """Return which array is at a place."""
-        return bisect.bisect_right(self.places, (place, sys.maxsize)) - 1
+    def put(self, given: np.ndarray[Any, Any]) -> Placeholder:
+        return self._new(given.shape, given.dtype, given)
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        nbytes = math.prod(shape) * dtype.itemsize
-        # And as much before and behind it, as addresses may be beyond its ends.
-        extent = _aligned(max(nbytes, 1))
-        place, self._end = self._end + extent, self._end + 3 * extent
-        if self._end > _RESERVED:
-            raise ValueError(f"arrays of a program may have {_RESERVED - _ARRAYS} bytes together")
-        self.places.append((place, nbytes))
-        return self.array(place, shape, dtype)
-
-    def array(self, place: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array at a place."""
-        if self.on_cpu:
-            nbytes = math.prod(shape) * dtype.itemsize
-            found = np.asarray(_Interface(self.begin + place, max(nbytes, 1)))
-            return found[:nbytes].view(dtype).reshape(shape)
-        strides = [math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(len(shape))]
-        return View(self.begin + place, dtype, shape, strides, True, None)
-
-    def put(self, given: np.ndarray[Any, Any]) -> Any:
-        made = self.empty(given.shape, given.dtype)
-        self.constants[self.number(made)] = given
-        return made
+    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any], content: Any = None) -> Placeholder:
+        memory = in_c_order(self._end, dtype, shape, None)
+        self._end += _aligned(memory.nbytes + 1)
+        return Placeholder(memory, content)
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
         raise TypeError("size: expected a number, as the shape of a result cannot depend on data under jit")
 
-    def memory(self, array: Any) -> Any:
-        return array
+    def memory(self, array: Placeholder) -> View:
+        return array.memory
 
 
-class _Interface:
-    """What NumPy makes an array of that it may write to."""
+class Recording(Trace):
+    """A trace of calls that are not made, for arrays of known shapes."""
 
-    def __init__(self, address: int, nbytes: int) -> None:
-        shown = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
-        self.__array_interface__ = shown
+    def put(self, given: Placeholder) -> None:
+        self._known[id(given)] = self._allocated(given, given.memory.shape, given.memory.dtype)
 
-
-class CallRecorder(Work):
-    """Work that is written down: algorithms are made, and their calls kept."""
-
-    library: Fakes
-
-    def __init__(self, library: Fakes) -> None:
-        super().__init__(library, 0)
-        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
-
-    def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
-        """Keep a call."""
+    def run(self, algorithm: Any, arguments: Sequence[Any], stream: Any) -> None:
         if algorithm.has_state:
             raise TypeError(
                 f"{algorithm._spec.algorithm}: its operator has captured device arrays, which are of this "
                 "process: give them as arguments"
             )
-        self.calls.append((algorithm, algorithm.completed(arguments, named)))
+        algorithm.ready(tier="fast")
+        super().run(algorithm, arguments, stream)
+
+    def _make(self, launch: Launch, read: Any, stream: Any) -> None:
+        pass
 
 
 Body = Callable[..., Sequence[Operand]]  # of a recorder, operands and static arguments
@@ -158,11 +121,7 @@ def words(
     body: Body, static: tuple[Any, ...], inputs: Sequence[Any], outputs: Sequence[Any], on_cpu: bool
 ) -> Program:
     """Return a program; inputs and outputs are (shape, dtype)."""
-    first, second = (
-        device.using(on_cpu, Rendering(memory, on_cpu).render, body, static, inputs, outputs)
-        for memory in reserved()
-    )
-    return first.merged(second)
+    return device.using(on_cpu, lambda: Rendering(on_cpu, body, static, inputs, outputs).program())
 
 
 def _aligned(nbytes: int, to: int = _ALIGNMENT) -> int:
@@ -170,93 +129,100 @@ def _aligned(nbytes: int, to: int = _ALIGNMENT) -> int:
 
 
 class Rendering:
-    """One recording, as bytes."""
+    """A trace as bytes.
 
-    def __init__(self, memory: np.ndarray[Any, Any], on_cpu: bool) -> None:
-        self.on_cpu, self.library = on_cpu, Fakes(on_cpu, memory)
+    Attributes
+    ----------
+    arrays : list of Address
+        The arrays of the program in the order in which they were made, inputs first.
+    """
+
+    def __init__(
+        self,
+        on_cpu: bool,
+        body: Body,
+        static: tuple[Any, ...],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        self.on_cpu = on_cpu
         self.functions: list[tuple[Any, ...]] = []
         self.data = bytearray()
+        self.places: list[tuple[int, int]] = []  # of addresses in the data, and their buffers
         self.records = 0
+        trace = Recording(Placeholders(on_cpu), (), ())
+        try:
+            work = Work(trace.library, None, trace)
+            operands = [work.empty(shape, dtype) for shape, dtype in inputs]
+            found = body(work, *operands, *static)
+            made = [(each.shape, each.dtype) for each in found]
+            expected = [(tuple(shape), dtype) for shape, dtype in outputs]
+            _ensure(made == expected, f"results are {made}, expected {expected}")
+            self._place(trace, len(inputs), [getattr(each.own, "text", "") for each in found])
+            self._write(trace)
+        except CannotTraceError as error:
+            _ensure(False, str(error))
+        finally:
+            trace.end()
 
-    def render(
-        self, body: Body, static: tuple[Any, ...], inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> Rendering:
-        work, library = CallRecorder(self.library), self.library
-        operands = [work.operand(library.empty(shape, dtype)) for shape, dtype in inputs]
-        found = body(work, *operands, *static)
-        results = [library.number(each.own) for each in found]
-        expected = [(tuple(shape), dtype) for shape, dtype in outputs]
-        made = [(each.shape, each.dtype) for each in found]
-        _ensure(made == expected, f"results are {made}, expected {expected}")
-        is_new = len({*results} - {*range(len(inputs))}) == len(results)
-        _ensure(is_new, "a result is an argument, or another one")
-        constants = [*library.constants]
-        buffers = [*range(len(inputs)), *constants, *results]
-        self.buffer_of = {which: k for k, which in enumerate(buffers)}
-        self.offsets: dict[int, int] = {}
-        end = 0
-        for which, (_, nbytes) in enumerate(library.places):
-            if which not in self.buffer_of:
-                self.offsets[which] = end
-                end += _aligned(nbytes)
+    def _place(self, trace: Trace, inputs: int, results: list[str]) -> None:
+        """Find the buffer and the offset of each array."""
+        arrays = [line.own for line in trace.lines if isinstance(line, Allocate)]
+        names = [each.text for each in arrays]
+        constants = {each.text: each.real.content for each in arrays if each.real.content is not None}
+        self.constants = [*constants.values()]
+        buffers = {name: k for k, name in enumerate([*names[:inputs], *constants, *results])}
+        self.storage = inputs + len(constants) + len(results)
+        is_new = len(buffers) == self.storage and {*results} <= {*names}
+        _ensure(is_new, "a result is an argument, or another one, or a part of one")
+        self.arrays, end = list[Address](), 0
+        for each in arrays:
+            if each.text in buffers:
+                self.arrays.append(Address(buffers[each.text]))
+            else:
+                self.arrays.append(Address(self.storage, end))
+                end += _aligned(each.real.memory.nbytes)
         self.scratch, self.nbytes = end, end
-        self.constants = [library.constants[which] for which in constants]
-        self.storage = len(buffers)
-        for algorithm, arguments in work.calls:
-            (self._on_cpu if self.on_cpu else self._on_gpu)(algorithm, arguments)
-        return self
 
-    def merged(self, other: Rendering) -> Program:
-        """Return the program, of two recordings with other addresses."""
-        is_same = len(self.data) == len(other.data) and self.functions == other.functions
-        _ensure(is_same, "it launched something else the second time")
-        one, two, found = self.data, other.data, list[int]()
-        for at in self._candidates(bytes(one), bytes(two), other.library.begin):
-            place = int.from_bytes(one[at : at + 8], "little") - self.library.begin
-            buffer, offset = self._buffer(place)
-            found += [at, buffer]
-            one[at : at + 8] = two[at : at + 8] = (offset % 2**64).to_bytes(8, "little")
-        _ensure(one == two, "a parameter depends on an address, or changes from time to time")
+    def _write(self, trace: Trace) -> None:
+        """Evaluate the lines of the trace, where addresses are symbols, and write its launches."""
+        names = {name: symbolic(value) for name, value in trace.names.items()}
+
+        def evaluated(text: str) -> Any:
+            try:
+                return names[text] if text in names else eval(text, names)
+            except (AttributeError, TypeError, struct.error) as error:
+                raise CannotTraceError(f"it depends on an address: {error}") from error
+
+        for line in trace.lines:
+            if isinstance(line, Allocate):
+                names[f"b_{line.number}"] = self.arrays[line.number]
+            elif isinstance(line, Define):
+                names[line.name] = evaluated(line.text)
+            elif isinstance(line, Guard):
+                _ensure(not evaluated(line.text), "it depends on an address")
+            elif isinstance(line, Launch):
+                values = {name: evaluated(each) for name, each in line.values.items()}
+                _ensure(int not in map(type, values.values()), "an argument is an address of this process")
+                write = self._on_cpu if self.on_cpu else self._on_gpu
+                write(line.algorithm, evaluated(line.problem), values)
+            else:
+                raise CannotTraceError(f"a {type(line).__name__} is no launch")
+
+    def program(self) -> Program:
+        """Return the program."""
         builds = self._text()
         head = [identity(builds), int(not self.on_cpu), self.records]
-        program = np.concatenate([np.array(head, np.int64), np.frombuffer(bytes(one), np.int64)])
+        program = np.concatenate([np.array(head, np.int64), np.frombuffer(bytes(self.data), np.int64)])
         if len(program) > _LARGEST:
             raise ValueError(
                 f"a program of cupar.jax has at most {_LARGEST} words, and this has {len(program)}"
             )
-        places = np.array(found, np.int64).reshape(-1, 2)
+        # Of one pair at least, as an attribute that is an empty array has no type.
+        places = np.array([*sorted(self.places), (0, SELF)], np.int64)
         places[:, 0] += 8 * len(head)
-        # Of one operand at least, as an attribute that is an empty array has no type.
-        relocations = places.reshape(-1) if len(places) else np.array([0, SELF], np.int64)[:0]
+        relocations = places[: len(self.places)].reshape(-1)
         return Program(builds, program, relocations, max(self.nbytes, 1), self.constants)
-
-    def _candidates(self, one: bytes, two: bytes, begin: int) -> list[int]:
-        """Return where two recordings have the same place in their memory."""
-        found: list[int] = []
-        for shift in range(8 if one else 0):
-            size = (len(one) - shift) // 8 * 8
-            first, second = (np.frombuffer(each, np.uint64, size // 8, shift) for each in (one, two))
-            place = first - np.uint64(self.library.begin)
-            same = (place < np.uint64(_RESERVED)) & (place == second - np.uint64(begin))
-            found += (8 * np.flatnonzero(same) + shift).tolist()
-        return sorted(found)
-
-    def _buffer(self, place: int) -> tuple[int, int]:
-        """Return which buffer a place is in, and where in that."""
-        if place < _WORDS:
-            return self.storage, place
-        if place < _ARRAYS:
-            return SELF, place - _WORDS
-        before = self.library.at(place)
-        is_behind = False
-        if before + 1 < len(self.library.places):
-            behind, nbytes = self.library.places[before + 1]
-            is_behind = place >= behind - _aligned(max(nbytes, 1))
-        which = before + is_behind if before >= 0 else 0
-        offset = place - self.library.places[which][0]
-        if which in self.buffer_of:
-            return self.buffer_of[which], offset
-        return self.storage, offset + self.offsets[which]
 
     def _text(self) -> str:
         head: dict[str, Any] = {"device": "cpu"}
@@ -271,35 +237,39 @@ class Rendering:
             self.functions.append(described)
         return self.functions.index(described)
 
-    def _needs(self, nbytes: int) -> int:
-        """Return the offset of temporary storage of `nbytes` bytes, which calls share one after another."""
+    def _needs(self, nbytes: int) -> Address:
+        """Return the address of temporary storage of `nbytes` bytes, which calls share one after another."""
         self.nbytes = max(self.nbytes, self.scratch + nbytes)
-        return self.library.begin + _STORAGE + self.scratch
+        return Address(self.storage, self.scratch)
 
-    def _add(self, *numbers: int) -> None:
-        self.data += b"".join((each % 2**64).to_bytes(8, "little") for each in numbers)
+    def _add(self, *words: Any) -> None:
+        """Begin a record with integers and addresses."""
+        self._append(
+            packed(f"={len(words)}Q", *[each % 2**64 if type(each) is int else each for each in words])
+        )
         self.records += 1
+
+    def _append(self, block: Block) -> None:
+        """Append bytes to a record, up to a whole word."""
+        at = len(self.data)
+        self.places += [(at + place, buffer) for place, buffer in block.places]
+        self.data += block.data + bytes(-len(block.data) % 8)
 
     # --- On a GPU: launches --------------------------------------------------------------------------------
 
-    def _on_gpu(self, algorithm: Any, arguments: tuple[Any, ...]) -> None:
-        algorithm.ready(tier="fast")
+    def _on_gpu(self, algorithm: Any, problem: Any, values: dict[str, Any]) -> None:
         resolved.remember(algorithm)
         spec, key = algorithm._spec, algorithm.build.key
         loaded = algorithm._code.loaded(driver.current_context())
-        problem, *values = algorithm._call_reader(None)(arguments, [].append)
-        self._check(spec, values)
         emitted = Emitted()
         address = self._needs(loaded.plan(loaded.facts, problem, emitted.emit))
         for shape, numbers in zip(*emitted.several(), strict=True):
             chain = loaded.chains[loaded.shape_names[shape]]
-            known = {"address": address}
-            known.update(zip((f"v_{name}" for name in chain.values.layouts), values, strict=True))
+            known = {"address": address, **{f"v_{name}": each for name, each in values.items()}}
             known.update(zip(map(variable_of, chain.numbers), numbers, strict=True))
             for launch, packing, _, block in chain.launches:
-                items = [_summed(item, known) for item in packing.items]
-                packed = struct.pack(packing.format, *items) + packing.constants
-                packed += bytes(-len(packed) % 8)
+                parameters = packed(packing.format, *[_summed(item, known) for item in packing.items])
+                parameters.data += packing.constants
                 sizes = [
                     known[variable_of(each)] if isinstance(each, str) else each
                     for _, each in dimensions(launch, block)
@@ -310,26 +280,17 @@ class Rendering:
                     *sizes,
                     int(chain.overlaps),
                     len(packing.offsets),
-                    len(packed) // 8,
+                    -(-len(parameters.data) // 8),
                     *packing.offsets,
                 )
-                self.data += packed
-
-    def _check(self, spec: Any, values: Sequence[Any]) -> None:
-        """Raise TypeError if an array is not one of the program's."""
-        names = spec.value_names(spec.algorithm_class._uses)
-        for name, value in zip(names, values, strict=True):
-            if isinstance(value, int) and not 0 <= value - self.library.begin < _RESERVED:
-                raise TypeError(f"{name}: expected one of the arrays that `call` was given, got another one")
+                self._append(parameters)
 
     # --- On the CPU: calls of functions --------------------------------------------------------------------
 
-    def _on_cpu(self, algorithm: CpuAlgorithm, arguments: tuple[Any, ...]) -> None:
-        spec, key = algorithm._spec, algorithm.build.key
+    def _on_cpu(self, algorithm: Any, problem: Any, values: dict[str, Any]) -> None:
         resolved.remember(algorithm)
-        problem, *values = algorithm._read(arguments, [].append)
-        self._check(spec, values)
-        given = [value if isinstance(value, int) else self._blob(value) for value in values]
+        spec, key = algorithm._spec, algorithm.build.key
+        given = [value if isinstance(value, Address) else self._blob(value) for value in values.values()]
         if is_numpys(spec):
             gather = key if is_gathered(spec) else None
             shown = [[each.name, _dtype_text(each.value), each.is_pointer] for each in spec.arguments]
@@ -351,18 +312,18 @@ class Rendering:
             self._calls(checked, [Part(0, 0, 0, len(first))], [columns[-1]])
         self._calls(function, [part for step in steps for part in step], common)
 
-    def _calls(self, function: int, parts: Sequence[Part], common: Sequence[int]) -> None:
+    def _calls(self, function: int, parts: Sequence[Part], common: Sequence[Any]) -> None:
         self._add(function, len(parts), len(common), *common, *(word for part in parts for word in part))
 
-    def _blob(self, data: bytes) -> int:
+    def _blob(self, value: bytes | Block) -> Address:
         """Put bytes into the program, in a record that calls nothing; return their address."""
+        block = Block(value, ()) if isinstance(value, bytes) else value
         padding = (HEAD + CPU_RECORD + len(self.data) // 8) % 2
-        size = -(-len(data) // 8)
-        self._add(0, 0, padding + size, *[0] * padding)
+        self._add(0, 0, padding + -(-len(block.data) // 8), *[0] * padding)
         at = 8 * HEAD + len(self.data)
         _ensure(at % 16 == 0, f"bytes begin at {at}")
-        self.data += data + bytes(8 * size - len(data))
-        return self.library.begin + _WORDS + at
+        self._append(block)
+        return Address(SELF, at)
 
 
 def _ensure(holds: bool, why: str) -> None:

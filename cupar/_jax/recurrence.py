@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from .._functions.axes import axis_of
-from .._functions.calls import Operand
+from .._functions.calls import Operand, Work
 from .._functions.recurrences import recurrence_gradients
 from .._functions.scans import _linear_recurrence
 from .._functions.values import flag
 from .primitive import Dim, Function, along, call, numbers
-from .program import CallRecorder
 
 
 def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> jax.Array:
@@ -33,7 +32,7 @@ def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> 
 # --- The recurrence -------------------------------------------------------------------------------------
 
 
-def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
+def _body(work: Work, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, b, *before = operands
     return [_linear_recurrence(work, a, b, before[0] if before else None, None, axis, reverse, None)]
@@ -93,7 +92,7 @@ def _tangent_transposed(slopes: Sequence[Any], given: Sequence[Any], axis: int, 
     return [None, None, of_a, of_b, *(None for _ in before), *of_first]
 
 
-def _gradients_body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
+def _gradients_body(work: Work, *given: Any) -> Sequence[Operand]:
     *operands, axis, reverse = given
     a, h, dh, *before = operands
     none = None, None, None

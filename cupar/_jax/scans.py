@@ -11,20 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._functions.axes import axis_of
-from .._functions.calls import Operand
+from .._functions.calls import Operand, Work
 from .._functions.rows import layout_along, scanned_rows
 from .._functions.scans import _backwards
 from .._functions.values import accumulated, cast, casting, flag
 from ..iterators import ZipIterator
 from .primitive import Dim, Function, along, call, numbers
-from .program import CallRecorder
 from .recurrence import recurrence, shifted
 from .traced import operator
 
 _MOST = 12  # leaves
 
 
-def _body(work: CallRecorder, *given: Any) -> Sequence[Operand]:
+def _body(work: Work, *given: Any) -> Sequence[Operand]:
     *operands, op, axis, reverse = given
     layout, shape = layout_along(operands[0], axis)
     found = [work.empty(shape, each.dtype) for each in operands]

@@ -15,6 +15,7 @@ from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._ir.iterator import Iterator, Packed, capacity_of
 from .._launch.arguments import parameters_of, signature
+from .._launch.segments import counts_of_rows, row_length
 from .memory import Extent, Memory, Own, base_of, in_c_order, real
 
 
@@ -214,7 +215,10 @@ class Trace:
 
     def empty(self, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Own, Memory]:
         """Allocate an array."""
-        made = self.library.empty(tuple(map(value_of, shape)), dtype)
+        return self._allocated(self.library.empty(tuple(map(value_of, shape)), dtype), shape, dtype)
+
+    def _allocated(self, made: Any, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Own, Memory]:
+        """Write down that an array was made."""
         index = self._new("r")
         own, self._made[id(made)] = Own(made, f"r_{index}"), made
         self.lines.append(Allocate(index, tuple(shape), dtype, own))
@@ -270,8 +274,12 @@ class Trace:
             else:
                 values[name] = self._state(given[name], value, argument.output, items)
         launch = Launch(algorithm, problem, values)
-        launch.caller()(stream, read)
+        self._make(launch, read, stream)
         self.lines.append(launch)
+
+    def _make(self, launch: Launch, read: Any, stream: Any) -> None:
+        """Make a call, of a problem and values."""
+        launch.caller()(stream, read)
 
     def _initial(self, init: Any) -> str:
         """Return the expression for the address of an initial value."""
@@ -294,9 +302,11 @@ class Trace:
         built = {argument.name for argument in spec.arguments}
         counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in given]
         if declared._rows and "end_offsets_in" not in built:
-            length, number = given["segment_size"], given["num_segments"]
+            rows, length, number = given[declared._rows], given["segment_size"], given["num_segments"]
             if length is None or number is None:
-                raise CannotTraceError("rows that are not counted")
+                length = row_length(rows, length)
+                number, _ = counts_of_rows(declared._rows, rows, length, number, given.get("num_items"))
+                given.update(segment_size=length, num_segments=number)
             if given.get("num_items", 0) is None:
                 given["num_items"] = number * length
         if not declared._problem_maker:

@@ -53,7 +53,7 @@ OTHERS = {
     "_jax._handler": "XLA has the address",
     "_jax._code": "XLA has the address",
     "_jax._made": "functions of operators",
-    "_jax.reserved": "addresses",
+    "_jax._offsets": "of formats",
     "_jobs": "threads",
     "_kernels": "sources",
     "_launch._retired": "libraries that wait to be unloaded",

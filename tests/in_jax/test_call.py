@@ -169,6 +169,33 @@ class HostArray:
     __array_interface__ = np.arange(3, dtype=np.int32).__array_interface__
 
 
+@pytest.mark.parametrize("make", [HostArray, lambda: cupar.ReverseIterator(np.arange(3, dtype=np.int32))])
+def test_arrays_of_this_process(make):
+    with cupar.device("cpu"):
+        array = make()
+    given = {"d_in": array, "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 3}
+    with pytest.raises(TypeError, match="^d_in: expected one of the arrays that `call` was given, got ano"):
+        call(cupar.inclusive_scan, given, {"d_out": jnp.arange(3)})
+
+
+def test_an_initial_value_in_an_array(rng):
+    """Scans read it when they are called; others have it in their launches, which knows no array then."""
+    x, init = jnp.asarray(rng.integers(0, 9, 50).astype(np.int32)), jnp.full(1, 5, np.int32)
+    found = jax.jit(lambda x, init: scanned(x, h_init=init))(x, init)
+    assert found.tolist() == (5 + np.cumsum(x)).tolist()
+    given = {"d_in": x, "op": cupar.OpKind.PLUS, "h_init": init, "num_items": 50}
+    with pytest.raises(TypeError, match="^h_init: expected a number, or an array of NumPy's with one item"):
+        call(cupar.reduce_into, given, {"d_out": init})
+
+
+def test_rows_that_are_not_counted(rng):
+    x = jnp.asarray(rng.integers(0, 9, 50).astype(np.int32))
+    given = {"d_in": x, "op": cupar.OpKind.PLUS, "h_init": np.int32(0), "segment_size": 5}
+    out = {"d_out": jax.ShapeDtypeStruct((10,), np.int32)}
+    found = call(cupar.segmented_reduce, {**given, "num_segments": None}, out)["d_out"]
+    assert found.tolist() == x.reshape(10, 5).sum(1).tolist()
+
+
 def test_names_that_are_wrong():
     x = jnp.arange(3)
     given = {"d_inn": x, "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 3}

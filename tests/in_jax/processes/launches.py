@@ -20,20 +20,33 @@ F4, I4 = np.dtype("f4"), np.dtype("i4")
 BUFFERS, STORAGE = 0x700000000000, 0x7F0000000000
 
 
-def real(render):
-    """Return a library whose arrays are at the addresses that a program is called with."""
-    from cupar._jax import program
+def calls(render, body, static, inputs):
+    """Return the calls of a program: algorithms, and arguments at the addresses that it is called with."""
+    from cupar._functions.calls import Work
+    from cupar._functions.libraries import ArrayLibrary
 
-    class Real(program.Fakes):
-        def array(self, place, shape, dtype):
-            which = len(self.places) - 1
-            if which in render.buffer_of:
-                address = BUFFERS + (render.buffer_of[which] << 36)
-            else:
-                address = STORAGE + render.offsets[which]
-            return super().array(address - self.begin, shape, dtype)
+    class Real(ArrayLibrary):
+        on_cpu, places = False, iter(render.arrays)
 
-    return Real(False, program.reserved()[0])
+        def empty(self, shape, dtype):
+            place = next(self.places)
+            begin = STORAGE if place.buffer == render.storage else BUFFERS + (place.buffer << 36)
+            strides = [math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(len(shape))]
+            return cupar.View(begin + place.offset, dtype, shape, strides, True, None)
+
+        def put(self, given):
+            return self.empty(given.shape, given.dtype)
+
+        def memory(self, array):
+            return array
+
+    class Caller(Work):
+        def run(self, algorithm, *arguments, **named):
+            found.append((algorithm, algorithm.completed(arguments, named)))
+
+    found, work = [], Caller(Real(), 0)
+    body(work, *[work.empty(shape, dtype) for shape, dtype in inputs], *static)
+    return found
 
 
 def recurrent(shape, axis, reverse, initial=()):
@@ -86,17 +99,14 @@ def compare(driver, frames, name, body, static, inputs, outputs):
 
     runtime.register()
     found = program.words(body, static, inputs, outputs, on_cpu=False)
-    render = program.Rendering(program.reserved()[0], False).render(body, static, inputs, outputs)
-    library = real(render)
-    work = program.CallRecorder(library)
-    operands = [work.operand(library.empty(shape, dtype)) for shape, dtype in inputs]
-    body(work, *operands, *static)
-    for algorithm, _ in work.calls:
+    render = program.Rendering(False, body, static, inputs, outputs)
+    made = calls(render, body, static, inputs)
+    for algorithm, _ in made:
         algorithm.ready(tier="fast")
         driver.knows(algorithm)
     driver.taken()
     storage = cupar.View(STORAGE, np.dtype("u1"), (found.nbytes + 255,), (1,), True, None)[render.scratch :]
-    for algorithm, arguments in work.calls:
+    for algorithm, arguments in made:
         algorithm._execute(storage, STREAM, arguments)
     expected = driver.taken()
     count = len(inputs) + len(found.constants)
