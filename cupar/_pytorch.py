@@ -19,6 +19,7 @@ _PLACES: Final = {
     "are_functorch_transforms_active": "torch._C:_are_functorch_transforms_active",
     "compiled_autograd_key": "torch.autograd:Function._compiled_autograd_key",
     "current_level": "torch.autograd.forward_ad:_current_level",  # it changes: to be read in `forward_ad`
+    "dispatch_keys": "torch._C:_dispatch_keys",
     "enable_single_level": "torch._functorch.autograd_function:enable_single_level_autograd_function",
     "get_tracing_state": "torch._C:_get_tracing_state",
     "is_legacy_batchedtensor": "torch._C:_functorch.is_legacy_batchedtensor",

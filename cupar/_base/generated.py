@@ -12,6 +12,15 @@ from types import CodeType
 from typing import Any
 
 
+class Unquoted(str):
+    """Text that is shown without quotes: a default of a generated function's parameter."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def fill(template: str, **values: Any) -> str:
     """Return a template with each ``{name}`` filled in: as `str.format` does, or by a list of lines.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from .._base.generated import define
+from .._base.generated import Unquoted, define
 from .._program import known as programs
 from .calls import Work, enter
 
@@ -255,7 +255,7 @@ def written(
     parameters = list(signature.parameters.values())[own:]
     defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
     plain = [
-        each.replace(annotation=each.empty, default=_Name(f"of_{each.name}"))
+        each.replace(annotation=each.empty, default=Unquoted(f"of_{each.name}"))
         if f"of_{each.name}" in defaults
         else each.replace(annotation=each.empty)
         for each in parameters
@@ -277,12 +277,3 @@ def written(
     call.__signature__ = signature.replace(parameters=parameters)
     call.__doc__ = help_of(make.__doc__, parameters, named, surface)
     return call
-
-
-class _Name(str):
-    """Text that is shown without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)

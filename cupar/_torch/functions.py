@@ -20,11 +20,13 @@ from .._functions.axes import INT64
 from .._functions.values import dtype_with
 from ..operators import OpKind
 from . import results
+from .direct import NO_CALL, direct_of
 from .operators import (
     batched,
     below,
     differentiable,
     dimensions,
+    is_eager,
     numpy_dtype,
     on_device,
     operator,
@@ -294,6 +296,10 @@ def _key(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
+def _without_gradient(x: Any) -> Any:
+    return x.detach() if x is not None and x.requires_grad else x
+
+
 def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noqa: PLR0915 - kernels share all
     row, called = _ROWS[name], getattr(arrays, name)
     how = schema_of(name, row)
@@ -330,7 +336,7 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
     def computed(*arguments: Any) -> Any:
         given = dict(zip(names, arguments, strict=True))
         for i in tensors:
-            given[names[i]] = arguments[i] if arguments[i] is None else arguments[i].detach()
+            given[names[i]] = _without_gradient(arguments[i])
         if given.get("dtype") is not None:
             given["dtype"] = numpy_dtype("dtype", given["dtype"])
         given |= {each: fn.unchanged() for each, fn in functions.items()}
@@ -426,6 +432,7 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
 families |= {name: OperatorFamily(partial(_operator, name), functions_of(name)) for name in NAMES}
 
 
+is_compiling = torch.compiler.is_compiling
 _HAVE_NO_DTYPE = (NoneType, bool, int, float, complex)  # initial values
 
 
@@ -485,7 +492,8 @@ def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
     around, cls, shown = row.around, row.cls, signature(name, row)
-    _, names, defaults, _ = schema_of(name, row)
+    how = schema_of(name, row)
+    names, defaults = how.names, how.defaults
     by_place = {each: i for i, each in enumerate(names)}
     init_at = by_place.get("init", len(names))
     functions = [each for each in takes if each in FUNCTIONS]
@@ -494,7 +502,16 @@ def function_of(name: str) -> Callable[..., Any]:
     known = frozenset(shown.parameters)
     plain: Any = operator_of(name, *[None for _ in functions]) if place is None else None
 
+    direct = direct_of(name, row)
+
     def function(*arguments: Any, **named: Any) -> Any:
+        if not is_compiling() and is_eager():
+            try:
+                found = direct(*arguments, **named)
+            except (TypeError, ValueError):  # which is raised below, with the names of parameters here
+                found = NO_CALL
+            if found is not NO_CALL:
+                return found
         given, op, fns = arguments, plain, []
         for each in named:
             if each not in known:

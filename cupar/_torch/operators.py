@@ -26,6 +26,7 @@ from .._pytorch import (
     compiled_autograd_key,
     current_device,
     current_raw_stream,
+    dispatch_keys,
     enable_single_level,
     get_tracing_state,
     is_legacy_batchedtensor,
@@ -51,6 +52,11 @@ PLAIN_KEYS = frozenset(
     ).raw_repr()
     for place in ("CPU", "CUDA")
 )
+
+# The bits of all other keys than those of such a tensor itself.
+_UNUSUAL = ~0
+for _name in ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA"):
+    _UNUSUAL &= ~DispatchKeySet(getattr(DispatchKey, _name)).raw_repr()
 
 in_transform = are_functorch_transforms_active
 
@@ -140,13 +146,7 @@ def is_eager() -> bool:
 
 def is_plain(x: Any) -> bool:
     """Whether a tensor's memory holds its items, without a pending conjugation or negation."""
-    return (
-        type(x) is torch.Tensor
-        and (x.is_cuda or x.is_cpu)
-        and x.layout is torch.strided
-        and not x.is_neg()
-        and not x.is_conj()
-    )
+    return type(x) is torch.Tensor and not dispatch_keys(x).raw_repr() & _UNUSUAL
 
 
 is_batched = is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
@@ -309,15 +309,15 @@ def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
     if _current_stream is None:
         return function
 
-    def on_its_device(x: Any, *others: Any) -> Any:
+    def on_its_device(x: Any, *others: Any, **named: Any) -> Any:
         if not x.is_cuda:
-            return function(x, *others)
+            return function(x, *others, **named)
         token = storage.allocator.set(_allocated)
         try:
             if not _has_several_devices or x.get_device() == current_device():
-                return function(x, *others)
+                return function(x, *others, **named)
             with torch.cuda.device(x.device):
-                return function(x, *others)
+                return function(x, *others, **named)
         finally:
             storage.allocator.reset(token)
 

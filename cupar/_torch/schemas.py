@@ -51,13 +51,14 @@ class OperatorSchema(NamedTuple):
 
     schema: str
     names: list[str]
+    kinds: list[str]
     defaults: list[Any]
     positional: list[str]  # of the function in `cupar.arrays`, operators among them
 
 
 def schema_of(name: str, row: OperatorRow) -> OperatorSchema:
     """Return how an operator is called, from the signature in `cupar.arrays`."""
-    texts, names, defaults, positional = [], [], [], []
+    texts, names, kinds, defaults, positional = [], [], [], [], []
     types = {**_TYPES, **row.types}
     for each in _parameters(name):
         if each.kind is each.POSITIONAL_ONLY:
@@ -75,8 +76,9 @@ def schema_of(name: str, row: OperatorRow) -> OperatorSchema:
             text += f"={shown}"
         texts.append(text)
         names.append(each.name)
+        kinds.append(kind)
         defaults.append(each.default)
-    return OperatorSchema(", ".join(texts), names, defaults, positional)
+    return OperatorSchema(", ".join(texts), names, kinds, defaults, positional)
 
 
 def _parameters(name: str) -> list[inspect.Parameter]:
