@@ -20,18 +20,20 @@ from .._functions.axes import INT64
 from .._functions.values import dtype_with
 from ..operators import OpKind
 from . import results
-from .direct import NO_CALL, direct_of
+from .eager import NO_CALL, eager_of
 from .operators import (
     batched,
     below,
     differentiable,
     dimensions,
+    direct,
     is_eager,
     numpy_dtype,
     on_device,
     operator,
     records,
     torch_dtype,
+    without_gradient,
 )
 from .scans import scan
 from .schemas import FUNCTIONS, LAST, TENSORS, OperatorRow, functions_of, schema_of, signature
@@ -55,11 +57,17 @@ def _flat(x: Any, dim: Any) -> tuple[Any, int]:
     return x.permute(*rest, *joined).reshape(shape), len(rest)
 
 
+def asked(name: str, x: Any, *given: Any) -> Any:
+    """Call the operator of a function."""
+    return direct(operator_of(name), x)(x, *given)
+
+
 def _of_extreme(name: str) -> Callable[..., Any]:
     def gradient(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
         along, axis = _flat(x, dim)
-        at = operator_of(f"arg{name}")(along.detach(), axis, True)
-        return torch.take_along_dim(along, at, axis).reshape(results.reduced(x.shape, dim, keepdims))
+        at = asked(f"arg{name}", along.detach(), axis, True)
+        found = torch.gather(along, axis, at)
+        return found if keepdims and along is x else found.reshape(results.reduced(x.shape, dim, keepdims))
 
     return gradient
 
@@ -70,21 +78,23 @@ def _of_minmax(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
 
 def _of_sort(op: Any, x: Any, dim: Any, descending: bool, stable: bool, less: Any = None) -> Any:
     along, axis = _flat(x, dim)
-    places = operator_of("argsort", less)(along.detach(), axis, descending, True)
-    return torch.take_along_dim(along, places, axis)
+    along_alone = along.detach()
+    places = direct(operator_of("argsort", less), along_alone)(along_alone, axis, descending, True)
+    return torch.gather(along, axis, places)
 
 
 def _of_top_k(op: Any, x: Any, k: int, dim: Any, largest: bool) -> Any:
     along, axis = _flat(x, dim)
+    alone = x.detach()
     with below():
-        _, at = op(x.detach(), k, dim, largest)
-    return torch.take_along_dim(along, at, axis), at
+        _, at = direct(op, alone)(alone, k, dim, largest)
+    return torch.gather(along, axis, at), at
 
 
 # The values are the operator's own, and the gradient is that of weighted means of the items beside them: the
 # means themselves may overflow, or be NaN beside infinities.
 def _quantiles_asked(x: Any, means: Any, name: str, *given: Any) -> Any:
-    return operator_of(name)(x, *given)
+    return asked(name, x, *given)
 
 
 _quantiles = differentiable(
@@ -96,7 +106,7 @@ _quantiles = differentiable(
 def _means(x: Any, q: Any, dim: Any, method: str) -> Any:
     """Return weighted means of the items beside quantiles, each in a row."""
     along, axis = _flat(x, dim)
-    places = operator_of("argsort")(along.detach(), axis, False, True)
+    places = asked("argsort", along.detach(), axis, False, True)
     found = [along.narrow(axis, 0, 0)]
     for each in q:
         low, part = quantiles.rank_of(each, along.shape[axis], method)
@@ -110,12 +120,12 @@ def _means(x: Any, q: Any, dim: Any, method: str) -> Any:
 
 def _of_quantile(op: Any, x: Any, q: Any, dim: Any, method: str, keepdims: bool) -> Any:
     means = _means(x, q, dim, method).reshape([len(q), *results.reduced(x.shape, dim, keepdims)])
-    return _quantiles(False, ("quantile", q, dim, method, keepdims), x.detach(), means)
+    return _quantiles(("quantile", q, dim, method, keepdims), x.detach(), means)
 
 
 def _of_median(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
     means = _means(x, [0.5], dim, "linear").reshape(results.reduced(x.shape, dim, keepdims))
-    return _quantiles(False, ("median", dim, keepdims), x.detach(), means)
+    return _quantiles(("median", dim, keepdims), x.detach(), means)
 
 
 def _by_indices(op: Any, x: Any, how: Any, dim: Any) -> Any:
@@ -139,7 +149,7 @@ def _sum_backward(ctx: Any, grad: Any) -> Any:
 
 
 def _sum_asked(*given: Any) -> Any:
-    return operator_of("sum")(*given)
+    return asked("sum", *given)
 
 
 _sum = differentiable(
@@ -148,7 +158,7 @@ _sum = differentiable(
 
 
 def _of_sum(op: Any, x: Any, dim: Any, keepdims: bool) -> Any:
-    return _sum(False, (dim, keepdims), x)
+    return _sum((dim, keepdims), x)
 
 
 def _of_reduction(own: Any, x: Any, dim: Any, keepdims: bool, op: Any, init: Any = None) -> Any:
@@ -209,7 +219,7 @@ _segments = differentiable(
 
 
 def _of_segments(_: Any, x: Any, ids: Any, number: Any, op: Any, init: Any = None) -> Any:
-    return _segments(False, (number, init), x, ids) if op in (OpKind.PLUS, operators.add) else None
+    return _segments((number, init), x, ids) if op in (OpKind.PLUS, operators.add) else None
 
 
 def _each_quantile(op: Any, x: Any, q: Any, *more: Any, **named: Any) -> Any:
@@ -296,10 +306,6 @@ def _key(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
-def _without_gradient(x: Any) -> Any:
-    return x.detach() if x is not None and x.requires_grad else x
-
-
 def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noqa: PLR0915 - kernels share all
     row, called = _ROWS[name], getattr(arrays, name)
     how = schema_of(name, row)
@@ -336,7 +342,7 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
     def computed(*arguments: Any) -> Any:
         given = dict(zip(names, arguments, strict=True))
         for i in tensors:
-            given[names[i]] = _without_gradient(arguments[i])
+            given[names[i]] = without_gradient(arguments[i])
         if given.get("dtype") is not None:
             given["dtype"] = numpy_dtype("dtype", given["dtype"])
         given |= {each: fn.unchanged() for each, fn in functions.items()}
@@ -378,7 +384,7 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
             given[0] = torch.where(last.pop("where") != 0, given[0], row.neutral)
         return gradient(op, *given, **last, **{each: fn.fn for each, fn in functions.items()})
 
-    def recorded(is_plain: bool, *arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         given = filled(arguments)
         some = [given[i] for i in tensors]
         if not records(*some):
@@ -502,12 +508,12 @@ def function_of(name: str) -> Callable[..., Any]:
     known = frozenset(shown.parameters)
     plain: Any = operator_of(name, *[None for _ in functions]) if place is None else None
 
-    direct = direct_of(name, row)
+    eager = eager_of(name, row)
 
     def function(*arguments: Any, **named: Any) -> Any:
         if not is_compiling() and is_eager():
             try:
-                found = direct(*arguments, **named)
+                found = eager(*arguments, **named)
             except (TypeError, ValueError):  # which is raised below, with the names of parameters here
                 found = NO_CALL
             if found is not NO_CALL:

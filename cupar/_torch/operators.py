@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ NAMESPACE = "cupar"
 library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _lock = fork.Lock()
 _known: dict[str, Any] = {}
+_direct: dict[Any, tuple[Any, Any]] = {}  # by operator: its kernel, and the one that records gradients
 
 _TAGS = [torch.Tag.pt2_compliant_tag]
 
@@ -59,6 +61,7 @@ for _name in ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "
     _UNUSUAL &= ~DispatchKeySet(getattr(DispatchKey, _name)).raw_repr()
 
 in_transform = are_functorch_transforms_active
+is_compiling = torch.compiler.is_compiling
 
 
 def operator(
@@ -81,8 +84,7 @@ def operator(
     fake : callable
         Returns empty tensors of the shapes and dtypes of the results.
     recorded : callable
-        Takes whether tensors are plain, and the arguments; returns a differentiable result, or None if
-        nothing is to be recorded.
+        Takes the arguments; returns a differentiable result, or None if nothing is to be recorded.
     vmap : callable
         As `torch.library.register_vmap` takes it.
     fused : callable, optional
@@ -103,6 +105,7 @@ def operator(
             found = getattr(getattr(torch.ops, NAMESPACE), name).default
             inductor.waits(found, f"torch.ops.{NAMESPACE}.{called}", fused)
             library.impl(name, _recording(found, kernel, recorded), "Autograd", with_keyset=True)
+            _direct[found] = kernel, partial(_recorded, kernel, recorded)
             torch.library.register_vmap(full, vmap, lib=library)
             _known[name] = found
         return _known[name]
@@ -112,16 +115,37 @@ def _recording(op: Any, kernel: Callable[..., Any], recorded: Callable[..., Any]
     """Return the kernel for tensors that may require grad; plain ones need not ask the dispatcher again."""
 
     def called(keys: Any, *arguments: Any) -> Any:
-        is_plain = keys.raw_repr() in PLAIN_KEYS
-        found = recorded(is_plain, *arguments)
+        found = recorded(*arguments)
         if found is not None:
             return found
-        if is_plain:
+        if keys.raw_repr() in PLAIN_KEYS:
             return kernel(*arguments)
         with AutoDispatchBelowAutograd():
             return op(*arguments)
 
     return called
+
+
+def _recorded(kernel: Callable[..., Any], recorded: Callable[..., Any], *arguments: Any) -> Any:
+    found = recorded(*arguments)
+    return kernel(*arguments) if found is None else found
+
+
+def direct(op: Any, *tensors: Any) -> Any:
+    """Return the function to call for an operator of these tensors, which may be None.
+
+    That is the operator itself only where the dispatcher has something to do, which takes 6 µs: else its
+    kernel, or the one that records gradients. Arguments are all given, by position.
+    """
+    if is_compiling() or not is_eager():
+        return op
+    has_gradient = False
+    for each in tensors:
+        if each is not None:
+            if not is_plain(each):
+                return op
+            has_gradient = has_gradient or each.requires_grad
+    return _direct[op][has_gradient]
 
 
 def _shaping(fake: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,6 +174,11 @@ def is_plain(x: Any) -> bool:
 
 
 is_batched = is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
+
+
+def without_gradient(x: Any) -> Any:
+    """Return a tensor, or None, as kernels take it."""
+    return x.detach() if x is not None and x.requires_grad else x
 
 
 def records(*tensors: Any) -> bool:
@@ -198,9 +227,8 @@ def differentiable(
 ) -> Callable[..., Any]:
     """Return what applies a differentiable function, for what an operator records.
 
-    That takes whether tensors are plain and nothing else watches (`is_eager`), how, and the tensors. It is
-    `torch.autograd.Function` without what that does in Python before each call: arguments are given by
-    position, and the dispatcher has unwrapped them.
+    That takes a tuple, `how`, and the tensors. It is `torch.autograd.Function` without what that does in
+    Python before each call: arguments are given by position, and the dispatcher has unwrapped them.
 
     Parameters
     ----------
@@ -252,11 +280,14 @@ def differentiable(
     cls: Any = type(name, (SingleLevelFunction,), {key: staticmethod(each) for key, each in parts.items()})
     apply = cls.apply
 
-    def applied(is_direct: bool, how: Any, *tensors: Any) -> Any:
+    def applied(how: Any, *tensors: Any) -> Any:
+        is_direct = is_eager()
+        for each in tensors:
+            is_direct = is_direct and (each is None or is_plain(each))
         if not in_transform():
             return apply(is_direct, how, *tensors)
         with enable_single_level():
-            return apply(is_direct, how, *tensors)
+            return apply(False, how, *tensors)
 
     return applied
 

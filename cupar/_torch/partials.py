@@ -99,7 +99,7 @@ def operator_of(partials: Partials, number: int) -> Any:
     def fake(xs: Sequence[Any]) -> Any:
         return [torch.empty_like(each, memory_format=torch.contiguous_format) for each in xs]
 
-    def recorded(is_plain: bool, xs: Sequence[Any]) -> Any:
+    def recorded(xs: Sequence[Any]) -> Any:
         if not records(*xs):
             return None
         if partials.of_tensors is None:

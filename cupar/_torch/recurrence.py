@@ -198,9 +198,7 @@ def _backward_fake(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: b
     return tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in (a, grad))
 
 
-def _backward_recorded(
-    is_plain: bool, a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool
-) -> Any:
+def _backward_recorded(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
     if records(a, h, initial, grad):
         return _backward_composed(a, h, initial, grad, dim, reverse)
     return None
@@ -246,14 +244,12 @@ def _jvp(saved: Any, how: Any, da: Any, db: Any, dinitial: Any) -> Any:
     return recurrence(a, x, dinitial, dim, reverse)
 
 
-def _recorded(
-    is_plain: bool, a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False
-) -> Any:
+def _recorded(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
     if not records(a, b, initial):
         return None
-    if is_plain:
+    if is_plain(b):
         _check(a, b, initial, dim)
-    return _applied(is_plain and is_eager(), (dim % b.ndim, reverse), a, b, initial)
+    return _applied((dim % b.ndim, reverse), a, b, initial)
 
 
 def _vmap(
@@ -336,7 +332,7 @@ def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, rev
     if not -ndim <= dim < ndim:
         return _dispatched(a, b, dim, initial, reverse)  # which raises, unless there are no dimensions
     if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
-        return _applied(True, (dim % ndim, reverse), a, b, None)
+        return _applied((dim % ndim, reverse), a, b, None)
     return _scanned(a, b, None, dim % ndim, reverse)
 
 

@@ -17,7 +17,7 @@ from .operators import (
     batched,
     differentiable,
     dimension,
-    is_eager,
+    direct,
     made_for,
     named,
     numpy_dtype,
@@ -128,12 +128,12 @@ def _operator(name: str, function: UserFunction, derivative: UserFunction | None
         of_left, of_right = _slopes(of_partials, x, y, dim, reverse)
         return recurrence(of_left, of_right * dx, None, dim, reverse)
 
-    def recorded(is_plain: bool, x: Any, dim: int, reverse: bool) -> Any:
+    def recorded(x: Any, dim: int, reverse: bool) -> Any:
         if not (records(x) and (x.is_floating_point() or x.is_complex())):
             return None
         if known.refused:
             raise TypeError(known.refused)
-        return applied(is_plain and is_eager(), (dim, reverse), x)
+        return applied((dim, reverse), x)
 
     def vmap(info: Any, in_dims: Any, x: Any, dim: int, reverse: bool) -> Any:
         return op(batched(info, x, in_dims[0]), dim + 1, reverse), 0
@@ -226,4 +226,4 @@ def scan(
     dim, reverse = dimension("dim", dim, x.ndim), flag("reverse", reverse)
     if not x.ndim:  # as PyTorch has it: a row of one item
         return op(x.unsqueeze(0), dim, reverse).squeeze(0)
-    return op(x, dim, reverse)
+    return direct(op, x)(x, dim, reverse)

@@ -16,13 +16,14 @@ from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
 from .operators import (
     differentiable,
-    is_eager,
+    direct,
     made_for,
     numpy_dtype,
     on_device,
     operator,
     records,
     torch_dtype,
+    without_gradient,
 )
 from .partials import operator_of, partials_of
 from .user_functions import OperatorFamily, UserFunction, families, guarded_operator, with_own_builtins
@@ -66,7 +67,7 @@ def _operator(known: str, function: UserFunction, derivative: UserFunction | Non
         return arrays.transform(function.unchanged(), x, *others, dtype=wanted)
 
     def kernel(xs: Sequence[Any], dtype: Any = None) -> Any:
-        first, *others = [each.detach() for each in xs]
+        first, *others = [without_gradient(each) for each in xs]
         return computed(first, others, dtype)
 
     def fake(xs: Sequence[Any], dtype: Any = None) -> Any:
@@ -96,7 +97,7 @@ def _operator(known: str, function: UserFunction, derivative: UserFunction | Non
         shape = torch.broadcast_shapes(*(x.shape for x in xs))
         return total.to(result(xs) if dtype is None else dtype).expand(shape)
 
-    def recorded(is_plain: bool, xs: Sequence[Any], dtype: Any = None) -> Any:
+    def recorded(xs: Sequence[Any], dtype: Any = None) -> Any:
         if not records(*xs):
             return None
         wanted = result(xs) if dtype is None else dtype
@@ -104,7 +105,7 @@ def _operator(known: str, function: UserFunction, derivative: UserFunction | Non
             return None
         if partials.refused:
             raise TypeError(partials.refused)
-        return applied(is_plain and is_eager(), (dtype,), *xs)
+        return applied((dtype,), *xs)
 
     def vmap(info: Any, in_dims: Any, xs: Sequence[Any], dtype: Any = None) -> Any:
         dims = in_dims[0]
@@ -170,4 +171,5 @@ def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: A
     for i, each in enumerate(xs):
         if not isinstance(each, torch.Tensor):
             raise TypeError(f"xs[{i}]: expected a tensor, got {type(each).__name__}: `fn` may read a number")
-    return guarded_operator("transform", fn, derivative, len(xs))([*xs], dtype)
+    op = guarded_operator("transform", fn, derivative, len(xs))
+    return direct(op, *xs)([*xs], dtype)
