@@ -27,6 +27,7 @@ from .operators import (
     differentiable,
     dimensions,
     direct,
+    is_compiling,
     is_eager,
     numpy_dtype,
     on_device,
@@ -438,7 +439,6 @@ def _operator(name: str, known: str, *given: UserFunction | None) -> Any:  # noq
 families |= {name: OperatorFamily(partial(_operator, name), functions_of(name)) for name in NAMES}
 
 
-is_compiling = torch.compiler.is_compiling
 _HAVE_NO_DTYPE = (NoneType, bool, int, float, complex)  # initial values
 
 
@@ -483,8 +483,8 @@ def _of_point(function: Any, given: Any, named: dict[str, Any], has_row: bool) -
     return [x.squeeze(-1) if has_row and x.shape[-1] == 1 else x for x in every]
 
 
-def _describe(function: Any, name: str, shown: inspect.Signature) -> None:
-    """Give a function the name, the signature and the help that users see."""
+def _described(function: Any, name: str, shown: inspect.Signature) -> Callable[..., Any]:
+    """Return a function with the name, the signature and the help that users see."""
     function.__name__ = function.__qualname__ = name
     function.__module__ = "cupar.torch"
     function.__doc__ = (
@@ -492,14 +492,14 @@ def _describe(function: Any, name: str, shown: inspect.Signature) -> None:
         f"It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
     )
     function.__signature__ = shown
+    return function  # type: ignore[no-any-return]
 
 
 def function_of(name: str) -> Callable[..., Any]:
     """Return the function of `cupar.torch` of that name."""
     row, takes = _ROWS[name], inspect.signature(getattr(arrays, name)).parameters
     around, cls, shown = row.around, row.cls, signature(name, row)
-    how = schema_of(name, row)
-    names, defaults = how.names, how.defaults
+    _, names, _, defaults, _ = schema_of(name, row)
     by_place = {each: i for i, each in enumerate(names)}
     init_at = by_place.get("init", len(names))
     functions = [each for each in takes if each in FUNCTIONS]
@@ -508,16 +508,7 @@ def function_of(name: str) -> Callable[..., Any]:
     known = frozenset(shown.parameters)
     plain: Any = operator_of(name, *[None for _ in functions]) if place is None else None
 
-    eager = eager_of(name, row)
-
     def function(*arguments: Any, **named: Any) -> Any:
-        if not is_compiling() and is_eager():
-            try:
-                found = eager(*arguments, **named)
-            except (TypeError, ValueError):  # which is raised below, with the names of parameters here
-                found = NO_CALL
-            if found is not NO_CALL:
-                return found
         given, op, fns = arguments, plain, []
         for each in named:
             if each not in known:
@@ -561,5 +552,20 @@ def function_of(name: str) -> Callable[..., Any]:
                 raise type(error)(f"dim{str(error)[4:]}") from None
         return cls(*found) if cls is not None else found
 
-    _describe(function, name, shown)
+    return _described(_eagerly(eager_of(name, row), function), name, shown)
+
+
+def _eagerly(eager: Callable[..., Any], general: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that makes eager calls where it can."""
+
+    def function(*arguments: Any, **named: Any) -> Any:
+        if not is_compiling() and is_eager():
+            try:
+                found = eager(*arguments, **named)
+            except (TypeError, ValueError):  # which the other one raises, with the names of parameters here
+                found = NO_CALL
+            if found is not NO_CALL:
+                return found
+        return general(*arguments, **named)
+
     return function

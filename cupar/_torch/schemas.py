@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .. import arrays
-from .results import Result
 
 
 class OperatorRow(NamedTuple):
     """Properties of a function beside its signature."""
 
-    returns: Callable[..., list[Result]]  # given its arguments, tensors as operands
+    returns: Callable[..., list[Any]]  # a `results.Result` each, given its arguments, tensors as operands
     gradient: Any = None  # takes the operator and its arguments, functions and `init` by name; None if none
     several: bool = False  # whether `dim` may be several
     cls: Any = None  # of what it returns, if that is a tuple with names
