@@ -16,7 +16,6 @@ _PLACES: Final = {
     "DispatchKey": "torch._C:DispatchKey",
     "DispatchKeySet": "torch._C:DispatchKeySet",
     "SingleLevelFunction": "torch.autograd.function:_SingleLevelFunction",
-    "are_functorch_transforms_active": "torch._C:_are_functorch_transforms_active",
     "compiled_autograd_key": "torch.autograd:Function._compiled_autograd_key",
     "current_level": "torch.autograd.forward_ad:_current_level",  # it changes: to be read in `forward_ad`
     "dispatch_keys": "torch._C:_dispatch_keys",
@@ -24,7 +23,6 @@ _PLACES: Final = {
     "get_tracing_state": "torch._C:_get_tracing_state",
     "is_legacy_batchedtensor": "torch._C:_functorch.is_legacy_batchedtensor",
     "is_torch_function_mode_enabled": "torch._C:_is_torch_function_mode_enabled",
-    "len_torch_dispatch_stack": "torch._C:_len_torch_dispatch_stack",
     "profiler_enabled": "torch._C:_autograd._profiler_enabled",
     "set_fwd_grad_enabled": "torch.autograd.forward_ad:_set_fwd_grad_enabled",
 }
@@ -32,6 +30,14 @@ _PLACES: Final = {
 _OF_CUDA: Final = {
     "current_device": "torch._C:_cuda_getDevice",
     "current_raw_stream": "torch._C:_cuda_getCurrentRawStream",
+}
+# Those that calls with tensors need, without `cupar.torch`.
+_OF_CALLS: Final = {
+    "DispatchModeKey": "torch._C:_TorchDispatchModeKey",
+    "are_functorch_transforms_active": "torch._C:_are_functorch_transforms_active",
+    "dispatch_mode": "torch._C:_get_dispatch_mode",
+    "is_jit_tracing": "torch._C:_is_tracing",
+    "len_torch_dispatch_stack": "torch._C:_len_torch_dispatch_stack",
 }
 # Those of torch.compile, which takes long to import, and those that quicken calls.
 _OTHERS: Final = {
@@ -53,7 +59,7 @@ def _found(place: str) -> Any:
 
 @functools.cache
 def _names() -> dict[str, Any]:
-    return _of_cuda() | {name: _found(place) for name, place in _PLACES.items()}
+    return _of_cuda() | _of_calls() | {name: _found(place) for name, place in _PLACES.items()}
 
 
 @functools.cache
@@ -62,14 +68,35 @@ def _of_cuda() -> dict[str, Any]:
     return {name: _found(place) if is_built else None for name, place in _OF_CUDA.items()}
 
 
+@functools.cache
+def _of_calls() -> dict[str, Any]:
+    return {name: _found(place) for name, place in _OF_CALLS.items()}
+
+
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
         return _names()[name]
-    if name in _OF_CUDA:  # which calls with tensors need, without `cupar.torch`
+    if name in _OF_CUDA:
         return _of_cuda()[name]
+    if name in _OF_CALLS:
+        return _of_calls()[name]
     if name in _OTHERS:
         return _found(_OTHERS[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def sees_tensors_alone() -> bool:
+    """Whether PyTorch traces or transforms calls: tensors may have no memory, and memory is not followed.
+
+    A dispatch mode of the user's is no matter, as tensors are what they seem to be.
+    """
+    found = _of_calls()
+    if found["are_functorch_transforms_active"]() or found["is_jit_tracing"]():
+        return True
+    if not found["len_torch_dispatch_stack"]():
+        return False
+    kinds, mode_of = found["DispatchModeKey"], found["dispatch_mode"]
+    return any(mode_of(each) is not None for each in (kinds.FAKE, kinds.FUNCTIONAL, kinds.PROXY))
 
 
 _eager: list[Any] = []

@@ -291,12 +291,18 @@ _known: dict[type, Callable[[Any], ArrayLibrary]] = {}
 def of(name: str, array: Any) -> ArrayLibrary:
     """Return the library of an array; raise TypeError, which begins with `name`, if it is no array.
 
-    A tensor that requires grad is refused, and so is a host array where ``cupar.device("cuda")`` or
-    ``CUPAR_DEVICE=cuda`` asks for the GPU.
+    A tensor that requires grad is refused, and any while PyTorch traces or transforms the call. So is a host
+    array where ``cupar.device("cuda")`` or ``CUPAR_DEVICE=cuda`` asks for the GPU.
     """
     find = _known.get(type(array))
     if find is None:
         find = _known[type(array)] = _finder(name, array)
+    if library_of(type(array)) == "torch" and _pytorch.sees_tensors_alone():
+        raise TypeError(
+            f"{name}: got a tensor while PyTorch traces or transforms the call (torch.func, make_fx, "
+            "torch.jit.trace, FakeTensorMode), and has no part in what cupar.arrays does: use cupar.torch, "
+            "whose functions are operators of PyTorch"
+        )
     found = find(array)
     if found.on_cpu:
         if device.refuses_host():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import _pytorch
 from .._base import device
 from .._base.data import Recent
 from .._base.generated import define
@@ -126,8 +127,15 @@ def _variable(text: str) -> str:
 def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
     """Return the lines that read the arrays of a call."""
     lines = [f"({''.join([f'x_{i}, ' for i in range(len(given))])}) = given"]
-    for i, x in enumerate(given):
-        syntax = syntax_of(x)
+    kinds = [*map(syntax_of, given)]
+    if TORCH in kinds:  # the general path refuses tensors that PyTorch traces
+        trace.names.update(
+            _modes=_pytorch.len_torch_dispatch_stack,
+            _is_traced=_pytorch.is_jit_tracing,
+            _is_transformed=_pytorch.are_functorch_transforms_active,
+        )
+        lines.append("if _modes() or _is_traced() or _is_transformed(): return None")
+    for i, (x, syntax) in enumerate(zip(given, kinds, strict=True)):
         if syntax is None or (syntax is TORCH and x.is_complex()):  # which may be conjugated as it is read
             raise CannotTraceError("an array without expressions")
         if syntax.refused:

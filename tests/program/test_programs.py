@@ -397,11 +397,86 @@ def test_tensors_without_memory():
         arrays.sort(torch._efficientzerotensor(6))
     with (
         fake.FakeTensorMode(allow_non_fake_inputs=True),  # which makes the result
-        pytest.warns(UserWarning, match="FakeTensor"),
         pytest.raises(TypeError, match="^x: "),
     ):
         arrays.sort(x)
     assert arrays.sort(x).tolist() == sorted(X.tolist())
+
+
+def _transform(name):
+    """Return what has PyTorch trace or transform a call, given a function and a tensor."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def within(mode):
+        def call(function, x):
+            with mode:
+                return function(x)
+
+        return call
+
+    return {
+        "functionalize": lambda function, x: torch.func.functionalize(function)(x),
+        "vmap": lambda function, x: torch.vmap(function)(x[None]),
+        "grad": lambda function, x: torch.func.grad(function)(x),
+        "jvp": lambda function, x: torch.func.jvp(function, (x,), (x,)),
+        "make_fx": lambda function, x: make_fx(function)(x),
+        "fake_make_fx": lambda function, x: make_fx(function, tracing_mode="fake")(x),
+        "jit.trace": lambda function, x: torch.jit.trace(function, x, check_trace=False),
+        "fake_tensors": within(FakeTensorMode(allow_non_fake_inputs=True)),
+    }[name]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("is_input", [True, False], ids=["of the input", "of a constant"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "new"])
+@pytest.mark.parametrize(
+    "name", ["functionalize", "vmap", "grad", "jvp", "make_fx", "fake_make_fx", "jit.trace", "fake_tensors"]
+)
+def test_tensors_that_pytorch_traces_are_refused(name, is_known, is_input):
+    """Their memory is another's, or none; a call would be a constant of what is traced."""
+    transform = _transform(name)
+    import torch
+
+    x, flat = torch.arange(6.0), torch.tensor(1.0)
+    calls = [
+        lambda given: arrays.sum(x if given is None else given),
+        lambda given: arrays.concatenate([x if given is None else given] * 2),
+        lambda given: arrays.sum(flat),
+        lambda given: arrays.scan(x if given is None else given, lambda a, b: a + b, init=0.0),
+    ]
+
+    def refusing(call):
+        def refused(given):
+            with pytest.raises(TypeError, match="cupar.torch"):
+                call(given if is_input else None)
+            return given.sum() * 2
+
+        return refused
+
+    for call in calls:
+        known._KNOWN.clear()
+        for _ in range(4 * is_known):
+            call(None)
+        transform(refusing(call), x)
+        assert torch.equal(call(x), call(x))
+    assert float(arrays.sum(x)) == 15
+
+
+def test_a_dispatch_mode_of_the_users_changes_nothing():
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    x = torch.arange(6.0)
+    for _ in range(3):
+        with Mode():
+            assert float(arrays.sum(x)) == 15
+        assert float(arrays.sum(x)) == 15
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
