@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._fingerprint import walk
+from .._arguments import tokens
+from .._arguments.tokens import NoTokenError
+from .._base.bounded import of_builds
+from .._fingerprint import registries, walk
 from .._functions.calls import Operand, Work
 from .._functions.libraries import is_array
 from .._ir.iterator import Iterator
@@ -27,26 +30,65 @@ from ..transform import binary_transform, unary_transform
 from .primitive import Function
 from .primitive import call as bind
 
+# Tokens of arguments that are no arrays of JAX's. Those of operators have what they read by now, too.
+_FUNCTION = f"{tokens.FUNCTION}, _digest({{v}})"
+_ITERATOR = '{v}.node, _epoch(), {v}.capacity(""), {v}.pack("", 0, False)'
+_BYTES = "{v}.dtype, {v}.shape, {v}.tobytes()"
+_OTHER = "_of_other({v})"
+
+
+def _digest(value: Any) -> bytes:
+    return walk.fingerprint(value).digest
+
+
+def _of_other(value: Any) -> Hashable:
+    """Return the token of a value by its own equality, and by what it reads if it is an operator."""
+    try:
+        hash(value)
+    except TypeError:
+        return object()  # equal to no other
+    try:
+        return value, _digest(value)
+    except walk.Unfingerprintable:
+        raise
+    except TypeError:
+        return value  # type: ignore[no-any-return]
+
+
+def _token(cls: type) -> str:
+    """Return the expression for the token of values of a class."""
+    if issubclass(cls, Iterator):
+        return _ITERATOR
+    if cls is tuple or cls is list:
+        return "*map(_key, {v})"
+    if issubclass(cls, (np.ndarray, np.void)):
+        return _BYTES
+    try:
+        found = tokens.of_value(cls)
+    except NoTokenError:
+        return _OTHER
+    return _FUNCTION if found == tokens.FUNCTION else found
+
+
+@of_builds
+@functools.lru_cache(512)
+def _key_maker(cls: type) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    names = {"_digest": _digest, "_epoch": registries.epoch, "_key": _key, "_of_other": _of_other}
+    return tokens.key_maker([_token(cls)], names)
+
+
+def _key(value: Any) -> Hashable:
+    cls: Any = type(value)
+    return _key_maker(cls)((value,))[0]  # type: ignore[no-any-return]
+
 
 class _Given:
-    """An argument that is no array of JAX's: equal if it is and does the same, or the same bytes."""
+    """An argument that is no array of JAX's: equal to one with the same token."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, name: str, value: Any) -> None:
         self.value = value
-        if isinstance(value, (np.ndarray, np.generic)):
-            self._key: Any = value.dtype.str, value.shape, value.tobytes()
-            return
-        if isinstance(value, (float, complex)):  # 0.0 is equal to -0.0, and is another initial value
-            self._key = type(value), repr(value)
-            return
-        try:
-            hash(value)
-        except TypeError:
-            self._key = id(value)
-        else:
-            # A function that reads something else by now is another.
-            digest = walk.fingerprint(value).digest if isinstance(value, FunctionType) else None
-            self._key = type(value), value, digest
+        # The files that `link` names may change.
+        self._key = object() if name == "link" and value is not None else _key(value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Given) and self._key == other._key
@@ -128,7 +170,7 @@ def _under_batch(batch: int, factory: Any, names: Any, fixed: Any, outputs: Any)
     return (
         of_rows,
         tuple([(name, batch * size) for name, size in names]),
-        tuple([(name, _Given(value)) for name, value in given.items()]),
+        tuple([(name, _Given(name, value)) for name, value in given.items()]),
         tuple([(name, (batch, *shape), dtype) for name, shape, dtype in outputs]),
     )
 
@@ -195,7 +237,7 @@ def call(
                 raise TypeError(f"{name}: expected one of the arrays that `call` was given, got another one")
             # On the CPU, an array of NumPy's would be one that holds the initial value when it is called.
             is_number = isinstance(each, np.ndarray) and each.size == 1
-            fixed.append((name, _Given(each.reshape(())[()] if is_number else each)))
+            fixed.append((name, _Given(name, each.reshape(())[()] if is_number else each)))
     if both := {*arguments} & {*outputs}:
         raise ValueError(f"outputs: expected names that are not in arguments, got {', '.join(sorted(both))}")
     results = tuple((name, tuple(each.shape), np.dtype(each.dtype)) for name, each in outputs.items())

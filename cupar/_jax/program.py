@@ -203,7 +203,11 @@ class Rendering:
                 _ensure(not evaluated(line.text), "it depends on an address")
             elif isinstance(line, Launch):
                 values = {name: evaluated(each) for name, each in line.values.items()}
-                _ensure(int not in map(type, values.values()), "an argument is an address of this process")
+                for name, each in values.items():
+                    if isinstance(each, int):
+                        raise TypeError(
+                            f"{name}: expected one of the arrays that `call` was given, got another one"
+                        )
                 write = self._on_cpu if self.on_cpu else self._on_gpu
                 write(line.algorithm, evaluated(line.problem), values)
             else:

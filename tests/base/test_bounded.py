@@ -32,7 +32,6 @@ OTHERS = {
     "_fingerprint": "what functions read",
     "_fleet": "operators, libraries, and work that others have not ended",
     "_functions._flags_of": "names of parameters",
-    "_program._code": "of expressions for parts of keys",
     "_functions.there": "operators",
     "_functions._known": "the libraries of arrays, by class",
     "_functions._torch": "libraries of arrays",

@@ -7,6 +7,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 import cupar  # noqa: E402
+from cupar._jax import called, primitive  # noqa: E402
 from cupar.jax import call  # noqa: E402
 
 
@@ -117,6 +118,56 @@ def test_an_operator_that_changes_is_never_stale(monkeypatch):
     for scale in (1, 2):
         monkeypatch.setitem(globals(), "SCALE", scale)
         assert scanned(jnp.ones(3, np.int32), lambda_of_scale).tolist() == [1, 1 + scale, 1 + 2 * scale]
+
+
+def test_a_jitted_operator_that_changes_is_never_stale(monkeypatch):
+    numba = pytest.importorskip("numba")
+    op = numba.njit(lambda a, b: a + b * SCALE)
+    for scale in (1, 2):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        assert scanned(jnp.ones(3, np.int32), op).tolist() == [1, 1 + scale, 1 + 2 * scale]
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """A list with an item for each program that is written."""
+    found, words = [], primitive.words
+    monkeypatch.setattr(primitive, "words", lambda *given: found.append(given) or words(*given))
+    return found
+
+
+def test_arguments_that_mean_the_same_are_one_program(recorded):
+    for scale in (2, 3, 4, 3, 4):  # the first may load what registers code with numba
+        x = jnp.ones(3, np.int32)
+        given = {
+            "op": lambda a, b: a + b * scale,
+            "h_init": np.full(1, 7, np.int32),
+            "d_in": cupar.CountingIterator(np.int32(scale)),
+        }
+        found = scanned(x, **given).tolist()
+        assert found[0] == 7 + scale * scale
+    assert len(recorded) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("h_init", 0.0, -0.0),
+        ("h_init", np.float32(0), np.float32(-0.0)),
+        ("h_init", np.float32(1), np.float64(1)),
+        ("h_init", 1, True),
+        ("h_init", np.zeros((), "i4,i4"), np.zeros((), "i8")),
+        ("op", cupar.OpKind.PLUS, int(cupar.OpKind.PLUS)),
+        ("d_in", cupar.CountingIterator(np.int32(3)), cupar.CountingIterator(np.int32(4))),
+        ("d_in", cupar.CountingIterator(np.int32(3)), cupar.ConstantIterator(np.int32(3))),
+        ("h_init", (0.0, [1]), (-0.0, [1])),
+        ("h_init", {}, {}),  # which have no hash
+        ("link", "a.ltoir", "a.ltoir"),  # which may be another file by now
+    ],
+)
+def test_arguments_that_are_told_apart(name, one, other):
+    assert called._Given(name, one) != called._Given(name, other)
+    hash(called._Given(name, one))
 
 
 def test_zeros_of_both_signs_are_two_initial_values():

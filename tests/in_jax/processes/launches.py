@@ -59,7 +59,7 @@ def recurrent(shape, axis, reverse, initial=()):
 def other(factory, arrays, fixed, outputs):
     from cupar._jax import called
 
-    given = tuple((name, called._Given(each)) for name, each in fixed.items())
+    given = tuple((name, called._Given(name, each)) for name, each in fixed.items())
     names = tuple((name, math.prod(shape)) for name, (shape, _) in arrays.items())
     static = factory, names, given, tuple((name, *each) for name, each in outputs.items())
     return called._body, static, [*arrays.values()], [*outputs.values()]
