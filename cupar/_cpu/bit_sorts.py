@@ -29,7 +29,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
     names = [each.name for each in spec.arguments]
     n, has_offsets = problem.num_items, "start_offsets_in" in names
     segments = problem.num_segments if spec.algorithm != "radix_sort" else 1
-    if not n or not segments:
+    if not segments or not (n or has_offsets):
         return
     k = getattr(problem, "k", 0)
     sizes = {"d_out_keys": k * segments, "d_out_values": k * segments} if k else {}
@@ -45,6 +45,8 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
     if has_offsets:
         starts, ends = (arrays[name].astype(np.int64) for name in ("start_offsets_in", "end_offsets_in"))
         offsets.check_arrays(problem, starts, ends, spec.arguments)
+        if not n:
+            return
     else:
         starts = np.arange(segments) * problem.segment_size
         ends = starts + problem.segment_size

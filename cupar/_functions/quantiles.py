@@ -314,7 +314,11 @@ def segment_quantile(
     items = work.kept(x.items, x.size)
     search = segmented_nth_element(items, low, high, ranks, *given, nans="propagate")
     work.run(search, items, low, high, None, x.size, number, ranks, *given)
-    values = ZipIterator(cast(low, within), cast(high, within), *bounds, part, constant(within.type(np.nan)))
+    nan = constant(within.type(np.nan))
+    if not x.size:  # the search has written nothing, even if a range begins where no items are
+        work.copy(nan, casting(out.items, within), number)
+        return out
+    values = ZipIterator(cast(low, within), cast(high, within), *bounds, part, nan)
     work.copy(TransformIterator(values, _between_in_range, within), casting(out.items, within), number)
     return out
 

@@ -77,6 +77,20 @@ def test_what_is_not_there_is_refused(run, dtype):
     assert (out[N // 2 :] == 77).all()
 
 
+@pytest.mark.parametrize("run", [reduction, scan, copy, sort, merge_sort, nth_element])
+def test_an_input_without_items_has_no_segments_with_some(run, monkeypatch):
+    monkeypatch.setitem(globals(), "N", 0)
+    out = np.full(3, 77)
+    for starts, ends, said in (
+        ([0, 5, 9], [0, 7, 9], "end_offsets_in[1]: expected at most 0, "),
+        ([0, -3, 9], [0, -1, 9], "start_offsets_in[1]: expected 0 or more, got -3"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            run(X[:0], out, np.array(starts), np.array(ends))
+        assert str(raised.value).startswith(said) and (out == 77).all()
+    run(X[:0], out, np.array([0, -7, 500]), np.array([0, -7, 3]))
+
+
 @pytest.mark.parametrize("run", [reduction, sort])
 def test_offsets_that_int64_does_not_hold(run):
     starts, ends = np.array([0, 2**64 - 7, 9], "u8"), np.array([5, 2**64 - 5, 9], "u8")

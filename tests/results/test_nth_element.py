@@ -194,3 +194,17 @@ def test_quantiles_of_ranges_are_numpys(dtype, rng):
         arrays.segment_quantile(x, first, last, [0.5])
     with pytest.raises(ValueError, match="ends: expected the shape of `starts`"):
         arrays.segment_quantile(x, first, last[:3])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i4"])
+def test_quantiles_of_ranges_of_no_items(dtype):
+    """On a GPU ranges are not checked; a call reads nothing, all the same."""
+    x, zeros, ends = cp.zeros(9, dtype), cp.zeros(3, "i8"), cp.asarray(np.array([0, 7, 9]))
+    for _ in range(3):
+        assert np.isnan(on_host(arrays.segment_quantile(x[:0], zeros, zeros, 0.5))).all()
+        if IS_CPU:
+            with pytest.raises(ValueError, match=r"^ends\[1\]: expected at most 0"):
+                arrays.segment_quantile(x[:0], zeros, ends, 0.5)
+        else:
+            assert np.isnan(on_host(arrays.segment_quantile(x[:0], zeros, ends, 0.5))).all()
+        assert on_host(arrays.segment_quantile(x, zeros, ends, 0.5)).tolist()[1:] == [0, 0]
