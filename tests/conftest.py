@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config, items):
     Those of the store come first: they fork a thousand times, which a process pays for by its size. Then come
     those that take the longest each, so that no worker waits at the end for one of another.
     """
-    first = "store", "docs", "test_types.py", "tune"
+    first = "store", "docs", "test_types.py", "tune", "test_races.py", "test_policies.py"
 
     def place(item):
         names = item.path.parent.name, item.path.name

@@ -86,6 +86,59 @@ def key(given):
 """
 
 
+_MATCH = """
+def match(given):
+    ({values}) = given
+    {lists}
+    return ({returned}) if {conditions} else None
+"""
+
+
+def matcher(
+    tokens: Sequence[str], names: dict[str, Any], given: tuple[Any, ...], **lists: Sequence[int]
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
+    """Return the function that compares arguments with those of an earlier call, without a key.
+
+    It returns the lists of arguments, or None: then their key may still be equal, as atoms are compared by
+    identity. Parameters are those of `key_maker`, and the arguments of the earlier call.
+    """
+    known: dict[str, Any] = {**_NAMES, **names}
+    made = define("tokens of a call", "tokens", _TOKENS, {**known}, **_texts(tokens, lists))(given)
+    identities, others = list[str](), list[str]()
+    for i, (text, value, token) in enumerate(zip(tokens, given, made, strict=True)):
+        known[f"_t{i}"] = value if text == ATOM else token
+        if text == ATOM:
+            identities.append(f"v{i} is _t{i}")
+        else:
+            known[f"_c{i}"] = type(value)
+            others.append(f"v{i}.__class__ is _c{i} and ({text.replace('{v}', f'v{i}')},) == _t{i}")
+    texts = {**_texts(tokens, lists), "conditions": " and ".join([*identities, *others])}
+    found: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] = define(
+        "match of a call", "match", _MATCH, known, **texts
+    )
+    return found
+
+
+_TOKENS = """
+def tokens(given):
+    ({values}) = given
+    {lists}
+    return {apart}
+"""
+
+
+def _texts(tokens: Sequence[str], lists: dict[str, Sequence[int]]) -> dict[str, Any]:
+    """Return what templates of functions of arguments are filled with."""
+    own = [text.replace("{v}", f"v{i}") for i, text in enumerate(tokens)]
+    return {
+        "values": "".join([f"v{i}, " for i in range(len(tokens))]),
+        "lists": [f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
+        "tokens": ", ".join(own),
+        "apart": f"({''.join([f'({text},), ' for text in own])})",
+        "returned": "".join([f"{name}, " for name in lists]),
+    }
+
+
 def key_maker(
     tokens: Sequence[str], names: dict[str, Any], **lists: Sequence[int]
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -102,15 +155,7 @@ def key_maker(
     **lists : sequence of int
         The positions of the arguments in each list. Expressions may append to it, by its name.
     """
-    own = [text.replace("{v}", f"v{i}") for i, text in enumerate(tokens)]
     made: Callable[[tuple[Any, ...]], tuple[Any, ...]] = define(
-        "key of a call",
-        "key",
-        _KEY,
-        {**_NAMES, **names, "_classes": object()},
-        values="".join([f"v{i}, " for i in range(len(tokens))]),
-        lists=[f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
-        tokens=", ".join(own),
-        returned="".join([f"{name}, " for name in lists]),
+        "key of a call", "key", _KEY, {**_NAMES, **names, "_classes": object()}, **_texts(tokens, lists)
     )
     return made

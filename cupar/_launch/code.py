@@ -33,7 +33,7 @@ def _may_be_graphs() -> bool:
 _EXECUTABLES = 8 if _may_be_graphs() else 0
 # In a context; 48 kB of device memory each, on an H200. A shape gets its first one up to the larger number of
 # all, and further ones up to the smaller.
-_MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 512
+_MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 2048
 
 
 @fork.in_child

@@ -27,7 +27,8 @@ _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call 
 _TENSOR = "{v}.dtype, {v}.ndim, {v}.device, {v}.is_contiguous()"
 _NUMPYS = "{v}.dtype, {v}.ndim, {v}.flags.c_contiguous"
 _CUPYS = "{v}.dtype, {v}.ndim, {v}._c_contiguous"
-_ARRAYS = (_TENSOR, _NUMPYS, _CUPYS)
+_WRITEABLE = f"{_NUMPYS}, {{v}}.flags.writeable"
+_ARRAYS = (_TENSOR, _NUMPYS, _WRITEABLE, _CUPYS)
 _SEVERAL = {each: f"_several({{v}}, {each}, found, operators)" for each in (True, False)}
 
 
@@ -61,71 +62,115 @@ def _several(value: Any, are_inputs: bool, found: list[Any], operators: list[Any
     classes = (*map(type, value),)
     if tokens.ATOMS.issuperset(classes):
         return classes, tuple(value)
-    make = _MAKERS.find((are_inputs, classes))
-    if make is None:
-        make = _MAKERS[are_inputs, classes] = _key_maker([_token(each, are_inputs) for each in classes])
-    key, own, functions = make(value)
+    reader = _READERS.find((are_inputs, classes))
+    if reader is None:
+        reader = _READERS[are_inputs, classes] = _Reader([_token(each, are_inputs) for each in classes])
+    key, own, functions = reader.read(value)
     found += own
     operators += functions
     return key  # type: ignore[no-any-return]
 
 
-def _key_maker(texts: list[str], output: int | None = None) -> Callable[[Any], Any]:
-    """Return the function that makes the key of arguments whose tokens have these expressions.
+class _Reader:
+    """Reads arguments of some classes: their key, the arrays among the inputs, and the functions.
 
-    It returns the arrays among the inputs, and the functions, too, which a key has by their code.
+    Attributes
+    ----------
+    read : callable
+        Takes the arguments; returns these three. A key has functions by their code.
     """
-    found = [i for i, text in enumerate(texts) if text in _ARRAYS]
-    operators = [i for i, text in enumerate(texts) if text == tokens.FUNCTION]
-    if output is not None and texts[output] == _NUMPYS:
-        texts[output] += ", {v}.flags.writeable"
-    return tokens.key_maker(texts, {"_several": _several}, found=found, operators=operators)
+
+    __slots__ = ("_texts", "read")
+
+    def __init__(self, texts: list[str], output: int | None = None) -> None:
+        if output is not None and texts[output] == _NUMPYS:
+            texts[output] = _WRITEABLE
+        self._texts = texts
+        self.read = tokens.key_maker(texts, _NAMES, **self._lists())
+
+    def _lists(self) -> dict[str, list[int]]:
+        found = [i for i, text in enumerate(self._texts) if text in _ARRAYS]
+        operators = [i for i, text in enumerate(self._texts) if text == tokens.FUNCTION]
+        return {"found": found, "operators": operators}
+
+    def matcher(self, given: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
+        """Return the function that returns arrays and functions of arguments like these; None of others."""
+        return tokens.matcher(self._texts, _NAMES, given, **self._lists())
+
+
+_NAMES = {"_several": _several}
 
 
 # --- The table --------------------------------------------------------------------------------------------
 
 
-class Asked:
-    """A call that no program has made: its key, its arrays, and the functions that it is given.
+class _Known:
+    """The programs of a key.
 
     Attributes
     ----------
-    is_due : bool
-        Whether it is to be traced.
+    device : Device or None
+        That of the key.
+    match : callable or None
+        Returns the arrays and functions of arguments that are alike, None of others: see `_Reader.matcher`.
     """
 
-    __slots__ = ("arrays", "is_due", "key", "operators")
+    __slots__ = ("device", "in_vain", "kept", "match", "programs")
 
-    def __init__(self, key: Hashable, arrays: list[Any], operators: list[Any], is_due: bool) -> None:
-        self.key, self.arrays, self.operators, self.is_due = key, arrays, operators, is_due
-
-
-class _Known:
-    """The programs of a key."""
-
-    __slots__ = ("in_vain", "kept", "programs")
-
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
+        self.device, self.match = device, None
         self.programs: tuple[Program, ...] = ()
         self.in_vain = 0
         self.kept: tuple[Any, ...] = ()  # code of operators, whose ids are in the key
 
 
-_MAKERS: Any = factory_cache.new_table()  # of keys: by a function, the number of inputs and classes
-_KNOWN: Any = factory_cache.new_table()
+class Asked:
+    """A call that no program has made: its arrays, and the functions that it is given.
+
+    Attributes
+    ----------
+    known : _Known
+        The programs of its key.
+    is_due : bool
+        Whether it is to be traced.
+    """
+
+    __slots__ = ("arrays", "is_due", "known", "operators")
+
+    def __init__(self, known: _Known, arrays: list[Any], operators: list[Any], is_due: bool) -> None:
+        self.known, self.arrays, self.operators, self.is_due = known, arrays, operators, is_due
+
+
+_READERS: Any = factory_cache.new_table()  # by a function, the number of inputs and classes
+_KNOWN: Any = factory_cache.new_table()  # by keys
+_RECENT: Any = factory_cache.new_table()  # what the call before has used, by a function
 
 
 def call(function: Any, inputs: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
     """Make a call by a program, and return its result; else return what is asked, or None without a key."""
     given = inputs + arguments
-    classes = (function, len(inputs), *map(type, given))
     try:
-        key, found, operators = _MAKERS[classes](given)
-        if driver.has_several_devices and found and _is_on_device(found[0]):
-            key += (driver.current_device(),)
-        known: _Known = _KNOWN[key]
+        # Most calls of a function are like the one before, which takes less time to see than to make a key.
+        known: _Known | None = _RECENT.get(function)
+        if (
+            known is None
+            or (matched := known.match(given)) is None  # type: ignore[misc]
+            or (driver.has_several_devices and known.device != _device_of(matched[0]))
+        ):
+            classes = (function, len(inputs), *map(type, given))
+            reader = _READERS[classes]
+            key, found, operators = reader.read(given)
+            if driver.has_several_devices and (device := _device_of(found)) is not None:
+                key += (device,)
+            known = _KNOWN[key]
+            if known.programs:
+                if known.match is None:
+                    known.match = reader.matcher(given)
+                _RECENT[function] = known
+        else:
+            found, operators = matched
     except (KeyError, TypeError, RuntimeError, AttributeError, NoTokenError):
-        return _new(classes, given)
+        return _new((function, len(inputs), *map(type, given)), given)
     for program in known.programs:
         result = program(found, operators)
         if result is None:  # something is wrong, or the arrays have no memory
@@ -134,39 +179,46 @@ def call(function: Any, inputs: tuple[Any, ...], arguments: tuple[Any, ...]) -> 
             if known.in_vain:
                 known.in_vain = 0
             return result
-    return Asked(key, found, operators, known.in_vain < _MOST_IN_VAIN)
+    return Asked(known, found, operators, known.in_vain < _MOST_IN_VAIN)
 
 
 def _new(classes: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
     """Note a key that was not asked for before; None if there is none."""
     try:
-        make = _MAKERS.find(classes)
-        if make is None:
+        reader = _READERS.find(classes)
+        if reader is None:
             function, inputs, *of_given = classes
             output = output_of(function, len(of_given))
             texts = [_token(cls, i < inputs or i == output) for i, cls in enumerate(of_given)]
-            make = _MAKERS[classes] = _key_maker(texts, output)
-        key, found, operators = make(given)
+            reader = _READERS[classes] = _Reader(texts, output)
+        key, found, operators = reader.read(given)
         if not found:
             return None
-        if driver.has_several_devices and _is_on_device(found[0]):
-            key += (driver.current_device(),)
-        if _KNOWN.find(key) is None:
-            _KNOWN[key] = _Known()
+        device = _device_of(found)
+        if device is not None:
+            key += (device,)
+        known = _KNOWN.find(key)
+        if known is None:
+            known = _KNOWN[key] = _Known(device)
     # The key of a number of symbols has no hash; nested and sparse tensors raise RuntimeErrors, as do tuples
     # nested deeply.
     except (NoTokenError, TypeError, RuntimeError, AttributeError, NoDeviceError):
         return None
-    return Asked(key, found, operators, False)
+    return Asked(known, found, operators, False)
 
 
-def _is_on_device(x: Any) -> bool:
-    return not getattr(x, "is_cpu", type(x) is np.ndarray)
+def _device_of(found: list[Any]) -> Any:
+    """Return the current device, if there are several and the first array is on one."""
+    if not driver.has_several_devices or not found:
+        return None
+    if getattr(found[0], "is_cpu", type(found[0]) is np.ndarray):
+        return None
+    return driver.current_device()
 
 
 def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> Any:
     """Make a call, which `make` does given a trace to fill, and keep its program; return its result."""
-    known = _KNOWN.setdefault(asked.key, _Known())
+    known = asked.known  # which the tables may have dropped
     known.in_vain += 1
     with walk.fingerprint_scope():  # so that the guards are of what the call has built
         try:

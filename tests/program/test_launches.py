@@ -28,6 +28,7 @@ def gpu(monkeypatch):
     driver.library().cuMemcpyHtoDAsync_v2 = lambda *_: 0
     yield found
     programs._KNOWN.clear()
+    programs._RECENT.clear()
     cupys.forget()
 
 
@@ -156,6 +157,7 @@ def test_graphs_go_with_the_program(gpu):
     gc.disable()
     try:
         programs._KNOWN.clear()
+        programs._RECENT.clear()
         assert len(gpu.graphs) - before == made
     finally:
         gc.enable()

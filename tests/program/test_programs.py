@@ -21,6 +21,7 @@ X = np.random.default_rng(5).random(6).astype("f4")
 @pytest.fixture(autouse=True)
 def forgotten():
     known._KNOWN.clear()
+    known._RECENT.clear()
 
 
 @pytest.fixture
@@ -314,6 +315,7 @@ def test_an_interrupt_while_a_call_is_traced_or_made_by_its_program(ctrl_c):
         work()
         assert programs()
         known._KNOWN.clear()
+        known._RECENT.clear()
         work()
 
     check()
@@ -378,6 +380,7 @@ def test_a_call_in_a_compiled_function_is_a_graph_break():
     compiled = torch.compile(lambda x: arrays.sum(2 * x) + 1, backend="eager")
     arrays.sum(torch.tensor(X))  # PyTorch is told, which may have been imported after cupar
     known._KNOWN.clear()
+    known._RECENT.clear()
     for i in range(4):
         x = torch.tensor(X[: 6 - i % 2])
         torch.testing.assert_close(compiled(x), x.sum() * 2 + 1)
@@ -457,6 +460,7 @@ def test_tensors_that_pytorch_traces_are_refused(name, is_known, is_input):
 
     for call in calls:
         known._KNOWN.clear()
+        known._RECENT.clear()
         for _ in range(4 * is_known):
             call(None)
         transform(refusing(call), x)
