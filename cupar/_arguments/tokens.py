@@ -111,7 +111,14 @@ def matcher(
             identities.append(f"v{i} is _t{i}")
         else:
             known[f"_c{i}"] = type(value)
-            others.append(f"v{i}.__class__ is _c{i} and ({text.replace('{v}', f'v{i}')},) == _t{i}")
+            others.append(f"v{i}.__class__ is _c{i}")
+            parts = text.replace("{v}", f"v{i}").split(", ")
+            if len(parts) != len(token) or "(" in "".join(parts).replace("()", ""):
+                others.append(f"({', '.join(parts)},) == _t{i}")
+                continue
+            for k, (part, each) in enumerate(zip(parts, token, strict=True)):  # without a tuple
+                known[f"_t{i}_{k}"] = each
+                others.append(f"{part} {'is' if each is True or each is False else '=='} _t{i}_{k}")
     texts = {**_texts(tokens, lists), "conditions": " and ".join([*identities, *others])}
     found: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] = define(
         "match of a call", "match", _MATCH, known, **texts

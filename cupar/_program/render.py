@@ -159,6 +159,7 @@ class _Lines:
         self._first = trace._given[0]
         self._like = syntax_of(self._first)
         self._temporaries = 0
+        self._scalars: dict[np.dtype[Any], Any] = {}  # arrays without dimensions, after which others are made
 
     def written(self) -> list[str]:
         """Return the lines, with a name for each value."""
@@ -238,13 +239,16 @@ class _Lines:
         own = self._trace.library.like(self._first, dtype)
         if own is None:
             return f"{self._trace.keep(self._trace.library.maker(dtype))}({shape})"
+        if shape != "()" and own is self._first.dtype:
+            like = "x_0"
+        else:  # a dtype by name takes half as long again
+            scalar = self._scalars.setdefault(dtype, self._trace.library.empty((), dtype))
+            like = self._trace.keep(scalar)
         if shape == "()":  # as quick as of a length, which `new_empty` of an empty tuple is not
             self._names["_empty_like"] = self._trace.library.empty_like
-            return f"_empty_like({self._trace.keep(self._trace.library.empty((), dtype))})"
+            return f"_empty_like({like})"
         extents = shape.strip("()") if shape[:1] == "(" and ", )" in shape else shape
-        if own is self._first.dtype:
-            return f"x_0.new_empty({extents})"
-        return f"x_0.new_empty({extents.rstrip(', ')}, dtype={self._trace.keep(own)})"
+        return f"{like}.new_empty({extents})"
 
     def _block(self, temporaries: list[Allocate]) -> list[str]:
         """Return the lines for temporaries in one block of memory."""
