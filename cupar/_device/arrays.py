@@ -110,6 +110,11 @@ def register(cls: type, reader: Callable[[Any], ArrayView], *, anywhere: bool = 
         _anywhere[cls] = reader
 
 
+def is_anywhere(cls: type) -> bool:
+    """Whether arrays of a class are views of cupar's own, of host memory or a device's."""
+    return cls in _anywhere
+
+
 def reader_of(cls: type) -> Callable[[Any], ArrayView] | None:
     """Return how arrays of a class are read, None if none was read yet."""
     return _readers.get(cls)
@@ -182,7 +187,7 @@ def is_device_array(value: Any) -> bool:
     if is_cpu():
         from . import host_arrays
 
-        return type(value) in _anywhere or host_arrays.is_array(value)
+        return is_anywhere(type(value)) or host_arrays.is_array(value)
     cls = type(value)
     return (
         hasattr(cls, "__cuda_array_interface__")

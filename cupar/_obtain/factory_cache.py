@@ -28,6 +28,7 @@ from .._base.bounded import of_builds
 from .._base.causes import EXPECTED, cause, nested, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
+from .._base.sizes import is_size
 from .._call.algorithm import Launchable
 from .._device import arrays, driver
 from .._fingerprint import registries, walk
@@ -64,7 +65,11 @@ def _of_device(array: Any) -> Hashable:
 
 def _on_cpu(array: Any) -> Hashable:
     found = arrays.view("", array)
-    return (found.dtype, found.size == 1) if found.contiguous else tokens.refuse()
+    if not found.contiguous or is_size(
+        found.size
+    ):  # of a trace, which would be of arrays with one item alone
+        tokens.refuse()
+    return found.dtype, found.size == 1
 
 
 _NAMES = {"_of_device": _of_device, "_on_cpu": _on_cpu, "_epoch": registries.epoch}
@@ -88,7 +93,8 @@ def _token(cls: type, on_cpu: bool) -> str:
 
     if issubclass(cls, np.ndarray):
         return tokens.refuse() if host_arrays.is_masked(cls) else _NUMPYS
-    return _ON_CPU if host_arrays.is_array_class(cls) else tokens.of_value(cls)
+    is_array = host_arrays.is_array_class(cls) or arrays.is_anywhere(cls)
+    return _ON_CPU if is_array else tokens.of_value(cls)
 
 
 # The check of the guard of each Python function among the arguments, which takes a function of the same code.
