@@ -1,8 +1,8 @@
 """Tokens: the parts of a key that arguments have, by their classes.
 
 A token tells values of one class apart; a key has the classes, too. It is written as an expression of the
-argument, so that straight code makes a key. All keys have these tokens of values. What an array is in a key,
-and values that few calls take, a room adds: its own function of a class asks `of_value` for all others.
+argument, so that straight code makes a key. All keys have these tokens of values; an array is told by its
+layout or by its place. What few calls take, a room adds: its own function of a class asks these for others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import enum
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from types import BuiltinFunctionType, FunctionType, NoneType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from .._base.generated import define
+from .._device import arrays
 from ..operators import RawOp
 
 _MOST_ITEMS = 64  # of a host array that is told by value
@@ -44,8 +45,12 @@ _OF_CLASS = {
     FunctionType: FUNCTION,
     np.ndarray: HOST_ARRAY,
 }
-_OF_BASE: tuple[tuple[type, str], ...] = ((enum.Enum, _MEMBER), (np.dtype, ATOM), (np.generic, _NUMBER))
-_WITHOUT = (np.void, np.object_)  # structs have bytes that mean nothing
+_OF_BASE: tuple[tuple[type, str], ...] = (
+    (enum.Enum, _MEMBER),
+    (np.dtype, ATOM),
+    (np.void, HOST_ARRAY),
+    (np.generic, _NUMBER),
+)
 
 
 def of_value(cls: type) -> str:
@@ -53,11 +58,50 @@ def of_value(cls: type) -> str:
     found = _OF_CLASS.get(cls)
     if found is not None:
         return found
-    if not issubclass(cls, _WITHOUT):
-        for base, text in _OF_BASE:
-            if issubclass(cls, base):
-                return text
+    for base, text in _OF_BASE:
+        if issubclass(cls, base):
+            return text
     raise NoTokenError
+
+
+class ArrayTokens(NamedTuple):
+    """The expressions for the tokens of a library's arrays.
+
+    Attributes
+    ----------
+    layout : str
+        Dtype, number of dimensions, and whether items lie in C's order.
+    place : str
+        Address, number of items, dtype and order.
+    """
+
+    layout: str
+    place: str
+
+
+NUMPYS = ArrayTokens(
+    "{v}.dtype, {v}.ndim, {v}.flags.c_contiguous",
+    '{v}.__array_interface__["data"][0], {v}.size, {v}.dtype, {v}.flags.c_contiguous',
+)
+CUPYS = ArrayTokens(
+    "{v}.dtype, {v}.ndim, {v}._c_contiguous",
+    "{v}.data.ptr, {v}.size, {v}.dtype, {v}._c_contiguous, {v}._f_contiguous",
+)
+# Those that are to be conjugated or negated have the memory of others.
+TENSORS = ArrayTokens(
+    "{v}.dtype, {v}.ndim, {v}.device, {v}.is_contiguous()",
+    "{v}.data_ptr(), {v}.numel(), {v}.dtype, {v}.is_contiguous(), {v}.is_conj(), {v}.is_neg()",
+)
+
+
+def of_array(cls: type) -> ArrayTokens | None:
+    """Return the expressions for arrays of a class; None for others, and before one of CuPy's was read."""
+    if cls is np.ndarray:
+        return NUMPYS
+    if cls in arrays.CUPY:
+        return CUPYS
+    is_tensor = cls.__module__.partition(".")[0] == "torch" and hasattr(cls, "data_ptr")
+    return TENSORS if is_tensor else None
 
 
 def refuse() -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import cached_property, wraps
 from typing import Any, ClassVar, TypeVar
@@ -15,8 +15,8 @@ import numpy as np
 from .. import structs
 from .._arguments.initial import on_host
 from .._base import device
+from .._base.data import Recent
 from .._call.algorithm import Algorithm
-from .._device import arrays as device_arrays
 from .._device import driver, streams
 from .._functions import libraries
 from .._functions.calls import Work, array_in
@@ -28,7 +28,7 @@ from .._obtain.obtain import specification
 from ..host import View
 from .comm import ThroughHost, raw, waited
 from .group import Group, group
-from .replay import Replays
+from .replay import Replays, place_key, without_memory
 
 T = TypeVar("T", bound="Sharded")
 
@@ -344,31 +344,21 @@ class IteratorCache:
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
-        self._known: dict[Any, Any] = {}
+        self._known: Recent[Hashable, Any] = Recent(8)
 
     def __call__(self, work: Work, *arrays: Any) -> Any:
         """Return the iterator for arrays and numbers."""
         if work.library.on_cpu or any(isinstance(each, Iterator) for each in arrays):
             return self._make(*arrays)
-        views = [
-            each if isinstance(each, int) else device_arrays.read("", each, False)[:5] for each in arrays
-        ]
-        places = tuple(views)
-        found = self._known.get(places)
+        key = place_key(arrays)
+        found = self._known.find(key)
         if found is None:
-            if len(self._known) >= _PLACES:
-                self._known.clear()
-            bare = [each if isinstance(each, int) else _unowned(*each) for each in views]
-            found = self._known[places] = self._make(*bare)
+            try:
+                kept = [*map(without_memory, arrays)]
+            except ValueError:  # it is strided, which is said of the array
+                return self._make(*arrays)
+            found = self._known[key] = self._make(*kept)
         return found
-
-
-_PLACES = 16
-
-
-def _unowned(address: int, size: int, dtype: np.dtype[Any], contiguous: bool, writable: bool) -> View:
-    """Return items in memory that is not kept, as it may be that of results."""
-    return View(address, dtype, (size,), (dtype.itemsize,), writable, None)
 
 
 def filled(work: Work, carry: Any) -> Any:

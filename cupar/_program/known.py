@@ -10,7 +10,7 @@ import numpy as np
 
 from .._arguments import tokens
 from .._arguments.tokens import NoTokenError
-from .._device import arrays, driver
+from .._device import driver
 from .._device.driver import NoDeviceError
 from .._fingerprint import walk
 from .._obtain import factory_cache
@@ -23,12 +23,9 @@ _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call 
 
 # --- Keys -------------------------------------------------------------------------------------------------
 
-# Tokens of arrays that are inputs, and of tuples and lists, of inputs or not.
-_TENSOR = "{v}.dtype, {v}.ndim, {v}.device, {v}.is_contiguous()"
-_NUMPYS = "{v}.dtype, {v}.ndim, {v}.flags.c_contiguous"
-_CUPYS = "{v}.dtype, {v}.ndim, {v}._c_contiguous"
-_WRITEABLE = f"{_NUMPYS}, {{v}}.flags.writeable"
-_ARRAYS = (_TENSOR, _NUMPYS, _WRITEABLE, _CUPYS)
+_WRITEABLE = f"{tokens.NUMPYS.layout}, {{v}}.flags.writeable"
+_ARRAYS = {_WRITEABLE, *[each.layout for each in (tokens.NUMPYS, tokens.CUPYS, tokens.TENSORS)]}
+# Of tuples and lists, of inputs or not.
 _SEVERAL = {each: f"_several({{v}}, {each}, found, operators)" for each in (True, False)}
 
 
@@ -47,14 +44,8 @@ def _token(cls: type, is_input: bool) -> str:
     """Return the expression for the token of arguments of a class."""
     if cls is tuple or cls is list:
         return _SEVERAL[is_input]
-    if is_input:
-        if cls is np.ndarray:
-            return _NUMPYS
-        if cls in arrays.CUPY:
-            return _CUPYS
-        if cls.__module__.partition(".")[0] == "torch" and hasattr(cls, "data_ptr"):
-            return _TENSOR
-    return tokens.of_value(cls)
+    found = tokens.of_array(cls) if is_input else None
+    return tokens.of_value(cls) if found is None else found.layout
 
 
 def _several(value: Any, are_inputs: bool, found: list[Any], operators: list[Any]) -> Hashable:
@@ -83,7 +74,7 @@ class _Reader:
     __slots__ = ("_texts", "read")
 
     def __init__(self, texts: list[str], output: int | None = None) -> None:
-        if output is not None and texts[output] == _NUMPYS:
+        if output is not None and texts[output] == tokens.NUMPYS.layout:
             texts[output] = _WRITEABLE
         self._texts = texts
         self.read = tokens.key_maker(texts, _NAMES, **self._lists())

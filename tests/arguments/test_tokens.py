@@ -34,6 +34,7 @@ VALUES = [
     *(np.timedelta64(1, "s"), np.timedelta64(1), np.datetime64(1, "s"), np.str_("a"), np.bytes_(b"a")),
     *(Colour.RED, Colour.BLUE, OpKind.PLUS, np.dtype("f4"), np.dtype("f8"), np.float32, float, np.add, max),
     *(np.zeros(2, "f4"), np.array([-0.0, 0], "f4"), np.zeros(2), np.zeros((2, 1), "f4"), np.zeros(0)),
+    *(np.void(b"a"), np.void(b"b"), np.array([(1, -0.0)], "i4, f4")[0], np.array([(1, 0.0)], "i4, f4")[0]),
     *(RawOp("f", b"code"), RawOp("f", b"code", state=b"s")),
 ]
 
@@ -76,7 +77,16 @@ class Unknown:
 @pytest.mark.parametrize(
     "value",
     [
-        *(Unknown(), object(), b"", [1], (1,), {}, np.void(b"a"), np.zeros(1, "f4").view(np.recarray)),
+        *(
+            Unknown(),
+            object(),
+            b"",
+            [1],
+            (1,),
+            {},
+            np.array([(None,)], [("o", "O")])[0],
+            np.zeros(1, "f4").view(np.recarray),
+        ),
         *(np.array([None]), np.zeros(65), type("Int", (int,), {})(1), type("Float", (float,), {})(1)),
     ],
     ids=lambda value: type(value).__name__,
@@ -99,3 +109,20 @@ def test_keys_have_classes_and_lists():
     assert make()((1, 2))[0] != key  # as a maker is of some classes
     with pytest.raises(ValueError, match="unpack"):
         make()((1,))
+
+
+def test_arrays_are_told_by_layout_or_place():
+    torch = pytest.importorskip("torch")
+    x = np.zeros((3, 4), "f4")
+    for made in (x, torch.tensor(x)):
+        by_layout, by_place = (
+            tokens.key_maker([text], {}) for text in tokens.of_array(type(made)) or pytest.fail("no tokens")
+        )
+        assert by_layout((made,)) == by_layout((made[1:],)) != by_layout((made[0],))
+        assert by_layout((made,)) != by_layout((made.T,))
+        assert by_place((made,)) == by_place((made[:],)) != by_place((made[1:],))
+    tensor = torch.zeros(3, dtype=torch.complex64)
+    by_place = tokens.key_maker([tokens.TENSORS.place], {})
+    assert by_place((tensor,)) != by_place((tensor.conj(),))
+    assert by_place((tensor.conj().imag,)) != by_place((tensor.imag,))  # negated as it is read
+    assert tokens.of_array(list) is None

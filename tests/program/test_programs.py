@@ -468,6 +468,21 @@ def test_tensors_that_pytorch_traces_are_refused(name, is_known, is_input):
     assert float(arrays.sum(x)) == 15
 
 
+def test_complex_numbers_and_structs_are_in_keys_by_bytes(made):
+    empty, pairs = X[:0].astype("c8"), np.array([(2, 1.5), (3, 2.5)], "i4, f4")
+    structs = [np.array([(k, sign * 0.0)], pairs.dtype)[0] for k in (0, 4) for sign in (1, -1)]
+    numbers = [complex(sign * 0.0, 0) for sign in (1, -1)]
+    for _ in range(3):
+        for each in numbers:
+            found = arrays.scan(X.astype("c8"), lambda a, b: a, init=each)
+            assert found.tobytes() == np.full(X.size, each, "c8").tobytes()
+            assert arrays.reduce(empty, init=each).tobytes() == np.complex64(each).tobytes()
+        for each in structs:
+            found = arrays.reduce(pairs, lambda a, b: a, init=each)
+            assert [one.tobytes() for one in found] == [one.tobytes() for one in each]
+    assert made[-8:] == [None] * 8  # by programs
+
+
 def test_a_dispatch_mode_of_the_users_changes_nothing():
     torch = pytest.importorskip("torch")
     from torch.utils._python_dispatch import TorchDispatchMode
