@@ -27,7 +27,7 @@ from ._base.sizes import Size, index, is_size
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes
-from ._ir.iterator import ArrayIterator, Iterator, Leaf, Packed, over
+from ._ir.iterator import ArrayIterator, Iterator, Leaf, Packed, over, packed
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from .operators import Op, OpKind
@@ -325,8 +325,7 @@ class ShuffleIterator(Iterator):
 
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
-        state = Packed(_PAIR, (items, chosen % 2**64))
-        leaves = Leaf(items), Leaf(state if is_size(items) else state())
+        leaves = Leaf(items), Leaf(packed(_PAIR, items, chosen % 2**64))
         super().__init__(nodes.Shuffle(np.dtype(np.int64)), leaves)
 
 

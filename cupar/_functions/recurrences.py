@@ -10,12 +10,14 @@ import numpy as np
 from .. import structs
 from .._device import arrays
 from .._ir import nodes
-from .._ir.iterator import Iterator, Leaf, over
+from .._ir.iterator import Iterator, Leaf, over, packed
 from ..iterators import PermutationIterator, ReverseIterator, TransformOutputIterator, ZipIterator
 from .axes import AxisLayout, axis_of, constant, indices
 from .calls import Operand, Work, output_of
 from .rows import layout_along, scanned_rows
 from .values import accumulated, cast, casting
+
+_PAIR = struct.Struct("=2q").pack
 
 
 class ShiftedIterator(Iterator):
@@ -34,7 +36,7 @@ class ShiftedIterator(Iterator):
     def __init__(self, array: Any, size: int, by: int) -> None:
         dtype = arrays.dtype_of("array", array)
         self.node: nodes.IteratorNode = nodes.interned((nodes.Shift, dtype), lambda: nodes.Shift(dtype))
-        leaves = Leaf(array), Leaf(0), Leaf(struct.pack("=2q", size, by))
+        leaves = Leaf(array), Leaf(0), Leaf(packed(_PAIR, size, by))
         super().__init__(self.node, leaves)
 
 

@@ -136,6 +136,12 @@ class Packed:
         return self.pack(*map(sizes.value_of, self.values))
 
 
+def packed(pack: Callable[..., bytes], *values: Any) -> bytes | Packed:
+    """Return the bytes of ints, which a call that is traced packs anew if one is a size."""
+    found = Packed(pack, values)
+    return found if True in map(sizes.is_size, values) else found()
+
+
 class Iterator:
     """Base class of objects that may stand for an array, except dtypes.
 

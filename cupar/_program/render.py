@@ -107,9 +107,9 @@ def rendered(
 
 
 def _shown(result: Any, found: list[Own], names: dict[str, Any]) -> str:
-    """Return the expression for a result, whose arrays are appended to `found`."""
+    """Return the expression for a result, whose arrays are appended to `found`; tuples may hold None."""
     if isinstance(result, tuple):
-        items = "".join([f"{_shown(each, found, names)}, " for each in result])
+        items = "".join(["None, " if each is None else f"{_shown(each, found, names)}, " for each in result])
         if type(result) is tuple:
             return f"({items})"
         names[name := f"_class_{len(names)}"] = type(result)
@@ -136,10 +136,12 @@ def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
         )
         lines.append("if _modes() or _is_traced() or _is_transformed(): return None")
     for i, (x, syntax) in enumerate(zip(given, kinds, strict=True)):
-        if syntax is None or (syntax is TORCH and x.is_complex()):  # which may be conjugated as it is read
+        if syntax is None:
             raise CannotTraceError("an array without expressions")
-        if syntax.refused:
-            lines.append(f"if {syntax.refused}: return None".replace("{x}", f"x_{i}"))
+        if refused := syntax.refused:
+            if x.is_complex():  # a tensor that may be conjugated as it is read
+                refused += " or {x}.is_conj()"
+            lines.append(f"if {refused}: return None".replace("{x}", f"x_{i}"))
         if x.ndim:
             lines.append(f"({''.join([f's_{i}_{axis}, ' for axis in range(x.ndim)])}) = x_{i}.shape")
         lines.append(f"a_{i} = {syntax.address}".replace("{x}", f"x_{i}"))

@@ -367,10 +367,10 @@ class Trace:
                 packed = ", ".join(map(_text, leaf.given.values))
                 texts.append(f"{self.keep(leaf.given.pack)}({packed})")
                 varies = True
-            elif is_size(leaf.start):
+            elif leaf.slot.kind == "index" and is_size(leaf.start):
                 texts.append(leaf.start.text)
                 varies = True
-            elif isinstance(leaf.given, (bytes, int)) or is_size(leaf.given):
+            elif leaf.slot.kind == "index" or isinstance(leaf.given, bytes):
                 texts.append(repr(value))
             else:
                 raise CannotTraceError("a state that is made by a call")

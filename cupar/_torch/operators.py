@@ -6,8 +6,7 @@ call costs a third of what one under `torch.library.custom_op` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -318,11 +317,6 @@ _current_stream = current_raw_stream
 _has_several_devices = False if _current_stream is None else torch.cuda.device_count() > 1
 
 
-def stream_of(x: Any) -> int | None:
-    """Return the handle of the current stream of a tensor's device, None on the CPU."""
-    return _current_stream(x.get_device()) if x.is_cuda else None
-
-
 _GPU = torch.device("cuda")  # the current one
 
 
@@ -361,16 +355,22 @@ def made_for(x: Any, make: Callable[[], Any]) -> Any:
         return device.using(not x.is_cuda, make)
 
 
-@contextmanager
-def named(name: str) -> Iterator[None]:
-    """Have errors say that name of a function that factories have other names for."""
-    try:
-        yield
-    except TypeError as error:
-        first, _, said = str(error).partition(": ")
-        if first not in ("op", "transform_op"):
-            raise
-        raise TypeError(f"{name}: {said}") from None
+class named:  # noqa: N801 - called as a function
+    """A context in which errors say that name of a function that factories have other names for."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, TypeError):
+            first, _, said = str(error).partition(": ")
+            if first in ("op", "transform_op"):
+                raise TypeError(f"{self._name}: {said}") from None
 
 
 def same_device(**given: Any) -> None:

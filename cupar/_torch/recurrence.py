@@ -6,97 +6,43 @@ from typing import Any
 
 import torch
 
-from .._base.bounded import of_builds
-from .._base.data import Recent
 from .._functions import scans
-from .._functions.axes import AxisLayout
-from .._functions.recurrences import gradient_scan
-from .._functions.values import accumulated, cast, flag
-from .._ir.iterator import over
-from ..iterators import ReverseIterator
-from . import inductor, plans
+from .._functions.calls import enter
+from .._functions.recurrences import recurrence_gradients
+from .._functions.values import flag
+from .._program import known as programs
+from . import inductor
 from .operators import (
     batched,
     differentiable,
     dimension,
+    direct,
     is_batched,
     is_eager,
     is_plain,
-    made_for,
     numpy_dtype,
     on_device,
     operator,
     records,
     same_device,
-    stream_of,
+    without_gradient,
 )
-from .templates import template
+
+_NEW = (None, None, None)  # arrays for results
 
 # --- The kernel -------------------------------------------------------------------------------------------
-
-# By what the code depends on; and by all that a call depends on but addresses.
-_plans: Recent[Any, Any] = of_builds(Recent(128))
-_calls: Recent[Any, Any] = of_builds(Recent(512))
-
-
-def _plan(key: Any, b: Any, layout: AxisLayout, reverse: bool, has_initial: bool) -> Any:
-    """Return the shared state of calls with a key: a scan, and templates of its input and output."""
-    found = _plans.find(key)
-    if found is not None:
-        return found
-    dtype = numpy_dtype("b", b.dtype)
-    if dtype.kind == "b":
-        raise TypeError("b: expected numbers, got torch.bool")
-    within = accumulated(dtype)
-
-    def made() -> Any:
-        # Backwards, addresses are those of the last items.
-        a, items, h = (over(name, dtype) for name in ("a", "b", "h"))
-        pairs, written = scans.recurrence_ends(a, items, h, within)
-        if reverse:
-            pairs, written = ReverseIterator(pairs), ReverseIterator(written)
-        if has_initial:
-            first = ReverseIterator(dtype) if reverse else over("initial", dtype)
-            before = scans.of_rows(cast(first, within), layout)
-            pairs = scans.with_initial(pairs, before, layout)
-        scan = plans.scan_of(plans.kind_of(layout), pairs, written, scans.combined)
-        return scan, template(pairs), template(written)
-
-    found = _plans[key] = made_for(b, made)
-    return found
-
-
-def _call(b: Any, dim: int, reverse: bool, has_initial: bool) -> Any:
-    """Return how to do calls with tensors like one: a plan, the layout, and how far the last items are."""
-    layout = plans.layout_along(b.shape, dim)
-    # Only the initial values are found by numbers that are part of a template.
-    rows = layout if has_initial else plans.kind_of(layout)
-    plan = _plan((b.dtype, rows, reverse, b.device), b, layout, reverse, has_initial)
-    itemsize = b.dtype.itemsize
-    steps = ((layout.size - 1) * itemsize, (layout.rows - 1) * itemsize) if reverse else (0, 0)
-    return *plan, layout, *steps
 
 
 @on_device
 def _scanned(a: Any, b: Any, initial: Any, dim: int, reverse: bool) -> Any:
-    a, b = a.contiguous(), b.contiguous()
-    h = torch.empty_like(b)
-    key = b.dtype, b.shape, dim, reverse, initial is None, b.device
-    try:
-        scan, source, target, layout, last, last_row = _calls[key]
-    except KeyError:
-        if not b.numel():
-            return h
-        _calls[key] = scan, source, target, layout, last, last_row = _call(
-            b, dim, reverse, initial is not None
-        )
-    if initial is None:
-        pairs = source(a.data_ptr() + last, b.data_ptr() + last)
-    else:
-        initial = initial.contiguous()
-        pairs = source(a.data_ptr() + last, b.data_ptr() + last, initial.data_ptr() + last_row)
-    scan(stream_of(b), pairs, target(h.data_ptr() + last), layout)
-    return h
+    given = without_gradient(a), without_gradient(b), without_gradient(initial)
+    found = programs.call(scans._linear_recurrence, given, (None, dim, reverse, None))
+    if found is None or type(found) is programs.Asked:
+        if numpy_dtype("b", b.dtype).kind == "b":
+            raise TypeError("b: expected numbers, got torch.bool")
+        inputs = dict(zip(("a", "b", "initial"), given, strict=True))
+        return enter(scans._linear_recurrence, inputs, None, dim, reverse, None, asked=found)
+    return found
 
 
 def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
@@ -142,50 +88,26 @@ def neighbours(x: Any, dim: int, later: bool, edge: Any = None) -> Any:
     return torch.cat([edge, x.narrow(dim, 0, length - 1)], dim)
 
 
-_gradients: Recent[Any, Any] = of_builds(Recent(512))
-
-
-def _gradient_call(b: Any, dim: int, reverse: bool) -> Any:
-    layout, dtype = plans.layout_along(b.shape, dim), numpy_dtype("grad", b.dtype)
-
-    def made() -> Any:
-        items, written, op = gradient_scan(dtype, dtype, dtype, dtype, dtype, layout, reverse)
-        scan = plans.scan_of(plans.kind_of(layout), items, written, op)
-        return scan, template(items), template(written), layout
-
-    return made_for(b, made)
-
-
 @on_device
 def _backward_scanned(grad: Any, a: Any, h: Any, initial: Any, dim: int, reverse: bool) -> Any:
+    """Return the gradients of `a`, `b` and the initial value, the last of which is None if there is none."""
+    given = without_gradient(a), without_gradient(h), without_gradient(grad), without_gradient(initial)
     if grad.is_complex():
-        a, h = a.conj().resolve_conj(), h.conj().resolve_conj()
-    a, h, grad = a.contiguous(), h.contiguous(), grad.contiguous()
-    da, db = torch.empty_like(grad), torch.empty_like(grad)
-    key = grad.dtype, grad.shape, dim, reverse, grad.device
-    try:
-        scan, source, target, layout = _gradients[key]
-    except KeyError:
-        if not grad.numel():
-            return da, db
-        _gradients[key] = scan, source, target, layout = _gradient_call(grad, dim, reverse)
-    items = source(a.data_ptr(), grad.data_ptr(), h.data_ptr())
-    scan(stream_of(grad), items, target(da.data_ptr(), db.data_ptr()), layout)
-    first = (
-        layout.length - 1 if reverse else 0
-    )  # of each row: what the scan writes there is of the row before
-    if initial is not None:
-        torch.mul(db.select(dim, first), initial.conj(), out=da.select(dim, first))
-    elif layout.rows > 1:
-        da.select(dim, first).zero_()
-    return da, db
+        a, h, grad, initial = given
+        initial = None if initial is None else initial.conj().resolve_conj()
+        given = a.conj().resolve_conj(), h.conj().resolve_conj(), grad, initial
+    found = programs.call(recurrence_gradients, given, (dim, reverse, _NEW))
+    if found is None or type(found) is programs.Asked:
+        inputs = dict(zip(("a", "h", "grad", "initial"), given, strict=True))
+        return enter(recurrence_gradients, inputs, dim, reverse, _NEW, asked=found)
+    return found
 
 
 def _backward_kernel(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
     for name, each in (("a", a), ("h", h)):
         if each.shape != grad.shape or each.dtype is not grad.dtype:
             raise RuntimeError(f"{name}: expected the shape and dtype of `grad`, got {tuple(each.shape)}")
-    return _backward_scanned(grad, a, h, initial, dim, reverse)
+    return _backward_scanned(grad, a, h, initial, dim, reverse)[:2]
 
 
 def _backward_composed(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
@@ -223,9 +145,8 @@ def _backward(ctx: Any, grad: Any) -> Any:
     dim, reverse = ctx.how
     is_direct = ctx.is_direct and is_eager() and not torch.is_grad_enabled()
     if is_direct and is_plain(grad) and not is_batched(grad):
-        da, db = _backward_scanned(grad, a, h, initial, dim, reverse)
-    else:
-        da, db = recurrence_backward(a, h, initial, grad, dim, reverse)
+        return _backward_scanned(grad, a, h, initial, dim, reverse)
+    da, db = recurrence_backward(a, h, initial, grad, dim, reverse)
     dinitial = None
     if ctx.needs_input_grad[4]:
         if a.shape[dim]:
@@ -371,7 +292,8 @@ def _dispatched(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
                     f"initial: expected shape {shape}, or one that broadcasts to it, got {got}"
                 ) from None
         initial = initial.to(dtype)
-    return recurrence(a.to(dtype), b.to(dtype), initial, dim, bool(reverse))
+    a, b = a.to(dtype), b.to(dtype)
+    return direct(recurrence, a, b, initial)(a, b, initial, dim, bool(reverse))
 
 
 # torch.compile takes it as a whole: traced, all that it reads would be guarded, and checked in each call.

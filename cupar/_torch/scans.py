@@ -7,28 +7,22 @@ from typing import Any
 
 import torch
 
-from .._base.bounded import of_builds
-from .._base.data import Recent
-from .._functions.values import accumulated, cast, casting, flag
-from .._ir.iterator import over
-from ..iterators import ReverseIterator
-from . import partials, plans, tracing
+from .. import arrays
+from .._functions.values import flag
+from . import partials, tracing
 from .operators import (
     batched,
     differentiable,
     dimension,
     direct,
-    made_for,
     named,
-    numpy_dtype,
     on_device,
     operator,
     records,
-    stream_of,
+    without_gradient,
 )
 from .partials import partials_of
 from .recurrence import linear_recurrence, neighbours, recurrence
-from .templates import template
 from .tracing import TracedNumber, UntraceableError
 from .user_functions import OperatorFamily, UserFunction, as_it_compiles, families, guarded_operator
 
@@ -65,44 +59,14 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
 
 
 def _kernel(function: UserFunction) -> Any:
-    """Return the scan by a function, whose builds are kept."""
-    known: Recent[Any, Any] = of_builds(Recent(32))
-
-    def made(x: Any, kind: int, reverse: bool) -> Any:
-        fn = function.unchanged()
-        dtype = numpy_dtype("x", x.dtype)
-        within = accumulated(dtype)
-        if within == dtype:  # arrays as they are
-            if not reverse:
-                return plans.scan_of(kind, dtype, dtype, fn), None, None
-            items = written = dtype  # type: Any
-        else:
-            items, written = cast(over("x", dtype), within), casting(over("y", dtype), within)
-        if reverse:
-            items, written = ReverseIterator(items), ReverseIterator(written)
-        return plans.scan_of(kind, items, written, fn), template(items), template(written)
+    """Return the scan by a function."""
 
     @on_device
     def scanned(x: Any, dim: int, reverse: bool) -> Any:
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        size = x.numel()
-        if not size:
-            return y
-        layout = plans.layout_along(x.shape, dim)
-        key = x.dtype, plans.kind_of(layout), reverse, x.device
-        found = known.find(key)
-        if found is None:
-            found = known[key] = made_for(x, lambda: made(x, key[1], reverse))
-        scan, source, target = found
-        if source is None:
-            scan(stream_of(x), x, y, layout)
-        else:
-            last = (size - 1) * x.element_size() if reverse else 0
-            scan(stream_of(x), source(x.data_ptr() + last), target(y.data_ptr() + last), layout)
-        return y
+        with named("fn"):
+            return arrays.scan(without_gradient(x), function.unchanged(), axis=dim, reverse=reverse)
 
-    return lambda x, dim, reverse: scanned(x.detach(), dim, reverse)
+    return scanned
 
 
 def _operator(name: str, function: UserFunction, derivative: UserFunction | None) -> Any:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cupar  # noqa: E402
 from cupar import torch as ct  # noqa: E402
+from cupar._program import known as programs  # noqa: E402
 from cupar._torch import functions, operators  # noqa: E402
 
 X = torch.tensor([[3.0, -1.0, 4.0, 1.5], [-5.0, 9.0, 2.0, 6.0], [0.5, 3.5, -8.0, 7.0]])
@@ -220,6 +221,45 @@ def test_what_an_operator_reads_is_asked_at_each_call():
     for factor in (2.0, 3.0, 2.0, 5.0):
         assert torch.equal(ct.transform(scaled, X), X * factor)
         assert torch.equal(ct.copy_if(X, lambda a: a > factor), X[factor < X])
+
+
+def recurrence(a, b):
+    rows = [b[..., 0]]
+    for i in range(1, b.shape[-1]):
+        rows.append(a[..., i] * rows[-1] + b[..., i])
+    return torch.stack(rows, -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_recurrences_and_their_gradients_are_programs_of_any_size(dtype, reverse, rows):
+    programs._KNOWN.clear()
+    for size in (5, 7, 6, 8, 1, 9):
+        a, b = (torch.randn(*rows, size, dtype=dtype).requires_grad_() for _ in range(2))
+        h = ct.linear_recurrence(a, b, reverse=reverse)
+        expected = recurrence(a.flip(-1), b.flip(-1)).flip(-1) if reverse else recurrence(a, b)
+        torch.testing.assert_close(h, expected)
+        slopes = [torch.autograd.grad(each, (a, b), h.detach(), allow_unused=True) for each in (h, expected)]
+        for one, other in zip(*slopes, strict=True):
+            torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other)
+        conjugate = a.detach().conj()
+        torch.testing.assert_close(
+            ct.linear_recurrence(conjugate, b.detach()), recurrence(conjugate, b.detach())
+        )
+    made = [entry.programs for entry in programs._KNOWN.all().values()]
+    assert made and 0 < max(map(len, made)) <= 2
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_are_programs_of_any_size(reverse):
+    programs._KNOWN.clear()
+    for size in (5, 7, 6, 8, 1, 0, 9):
+        x = torch.randn(2, size, dtype=torch.float64)
+        expected = x.flip(1).cumsum(1).flip(1) if reverse else x.cumsum(1)
+        torch.testing.assert_close(ct.scan(x, added, dim=1, reverse=reverse), expected)
+    made = [entry.programs for entry in programs._KNOWN.all().values()]
+    assert made and 0 < max(map(len, made)) <= 2
 
 
 def test_a_cache_that_is_cleared_in_the_middle():
