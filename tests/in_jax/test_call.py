@@ -1,5 +1,7 @@
 """Any algorithm in JAX's programs."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -147,6 +149,19 @@ def test_arguments_that_mean_the_same_are_one_program(recorded):
         found = scanned(x, **given).tolist()
         assert found[0] == 7 + scale * scale
     assert len(recorded) == 3
+
+
+def test_tables_that_are_emptied_while_threads_call():
+    x = jnp.arange(5, dtype=np.int32)
+
+    def once(k):
+        if k % 4 == 3:
+            cupar.cache.clear(disk=False)
+        return scanned(x, lambda a, b: a + b * 3).tolist()
+
+    expected = np.cumsum([0, 3, 6, 9, 12]).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(once, range(12))] == [expected] * 12
 
 
 @pytest.mark.parametrize(
