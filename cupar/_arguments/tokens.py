@@ -132,6 +132,8 @@ def key(given):
 
 _MATCH = """
 def match(given):
+    if len(given) != {count}:
+        return None
     ({values}) = given
     {lists}
     return ({returned}) if {conditions} else None
@@ -182,6 +184,7 @@ def _texts(tokens: Sequence[str], lists: dict[str, Sequence[int]]) -> dict[str, 
     """Return what templates of functions of arguments are filled with."""
     own = [text.replace("{v}", f"v{i}") for i, text in enumerate(tokens)]
     return {
+        "count": len(tokens),
         "values": "".join([f"v{i}, " for i in range(len(tokens))]),
         "lists": [f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
         "tokens": ", ".join(own),

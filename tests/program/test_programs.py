@@ -468,6 +468,13 @@ def test_tensors_that_pytorch_traces_are_refused(name, is_known, is_input):
     assert float(arrays.sum(x)) == 15
 
 
+def test_calls_of_a_function_may_have_any_number_of_inputs():
+    operators = [lambda a: -a, lambda a, b: a - b, lambda a, b, c: a - b * c]
+    for _ in range(4):
+        for count, op in enumerate(operators, 1):
+            assert np.array_equal(arrays.transform(op, *[X] * count), op(*[X] * count))
+
+
 def test_complex_numbers_and_structs_are_in_keys_by_bytes(made):
     empty, pairs = X[:0].astype("c8"), np.array([(2, 1.5), (3, 2.5)], "i4, f4")
     structs = [np.array([(k, sign * 0.0)], pairs.dtype)[0] for k in (0, 4) for sign in (1, -1)]
