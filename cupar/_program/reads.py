@@ -13,11 +13,16 @@ import numpy as np
 from .._device import driver
 
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-_BYTES = 64  # of pinned memory, for each thread
+PINNED_BYTES = 64  # of each place
 
 
-def reader(library: Any, dtype: np.dtype[Any], count: int) -> Callable[[int, Any], tuple[int, ...]]:
-    """Return a function that reads integers at an address, once the stream has written them."""
+def reader(
+    library: Any, dtype: np.dtype[Any], count: int, is_pinned: bool = False
+) -> Callable[[Any, Any], tuple[int, ...]]:
+    """Return a function that reads integers at an address, once the stream has written them.
+
+    With `is_pinned` it takes the place instead, to which kernels have written.
+    """
     code = _CODES[dtype.itemsize]
     unpack = Struct(f"={count}{code if dtype.kind == 'i' else code.upper()}").unpack_from
     nbytes = count * dtype.itemsize
@@ -31,31 +36,40 @@ def reader(library: Any, dtype: np.dtype[Any], count: int) -> Callable[[int, Any
     size = c_size_t(nbytes)
 
     def of_device(address: int, stream: Any) -> tuple[int, ...]:
-        handle = driver.stream_handle(stream)
-        if handle and driver.is_captured(handle):
-            raise ValueError("size: a length cannot be read while the stream is being captured")
-        place, view = pinned()
-        driver.call("cuMemcpyDtoHAsync_v2", place, c_uint64(address), size, c_void_p(handle))
-        driver.call("cuStreamSynchronize", c_void_p(handle))
-        found: tuple[int, ...] = unpack(view)
+        place, handle = take(stream), c_void_p(driver.stream_handle(stream))
+        driver.call("cuMemcpyDtoHAsync_v2", c_void_p(place[0]), c_uint64(address), size, handle)
+        return of_pinned(place, stream)
+
+    def of_pinned(place: Place, stream: Any) -> tuple[int, ...]:
+        driver.call("cuStreamSynchronize", c_void_p(driver.stream_handle(stream)))
+        found: tuple[int, ...] = unpack(place[1])
+        _this_thread.free.append(place)
         return found
 
-    return of_device
+    return of_pinned if is_pinned else of_device
 
 
+Place = tuple[int, Any]  # pinned memory: its address, and a buffer over it
 _this_thread = threading.local()
 
 
-def pinned() -> tuple[c_void_p, Any]:
-    """Return this thread's pinned memory: its address, and a buffer over it."""
+def take(stream: Any) -> Place:
+    """Take pinned memory that is written to on a stream; its reader gives it back to the thread.
+
+    A call that is interrupted gives nothing back, as what it has enqueued may write there still.
+    """
+    handle = driver.stream_handle(stream)
+    if handle and driver.is_captured(handle):
+        raise ValueError("size: a length cannot be read while the stream is being captured")
     try:
-        return _this_thread.memory  # type: ignore[no-any-return]
-    except AttributeError:
+        return _this_thread.free.pop()  # type: ignore[no-any-return]
+    except IndexError:
         pass
+    except AttributeError:
+        _this_thread.free = []
     found = c_void_p()
     with driver.relaxed_capture_mode():
         # 1: portable, for all contexts.
-        driver.call("cuMemHostAlloc", byref(found), c_size_t(_BYTES), c_uint(1))
+        driver.call("cuMemHostAlloc", byref(found), c_size_t(PINNED_BYTES), c_uint(1))
     address = found.value or 0
-    _this_thread.memory = found, (c_char * _BYTES).from_address(address)
-    return _this_thread.memory  # type: ignore[no-any-return]
+    return address, (c_char * PINNED_BYTES).from_address(address)

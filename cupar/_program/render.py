@@ -16,8 +16,20 @@ from .._base.generated import define
 from .._base.sizes import is_size
 from .._device import arrays, driver, peers
 from .memory import Own
-from .reads import reader
-from .trace import Allocate, CannotTraceError, Contiguous, Copy, Define, Guard, Launch, Line, Read, Trace
+from .reads import PINNED_BYTES, reader, take
+from .trace import (
+    Allocate,
+    CannotTraceError,
+    Contiguous,
+    Copy,
+    Define,
+    Guard,
+    Launch,
+    Line,
+    Read,
+    Trace,
+    texts_of,
+)
 
 ALIGNMENT = 256  # of temporaries
 _BYTES = np.dtype(np.uint8)
@@ -161,6 +173,7 @@ class _Lines:
         self._first = trace._given[0]
         self._like = syntax_of(self._first)
         self._temporaries = 0
+        self._pinned: set[int] = set()  # temporaries to which kernels write what is read
         self._scalars: dict[np.dtype[Any], Any] = {}  # arrays without dimensions, after which others are made
 
     def written(self) -> list[str]:
@@ -171,6 +184,8 @@ class _Lines:
             stages[-1].append(line)
             if isinstance(line, Read):
                 stages.append([])
+        if not self._trace.library.on_cpu:
+            self._pinned = _pinned(stages, self._results)
         lines: list[str] = []
         for k, stage in enumerate(stages):
             # A read ends a stage. What was defined in a later one of earlier sizes alone is known before.
@@ -195,7 +210,12 @@ class _Lines:
         first = [each for each in stage if isinstance(each, Allocate) and self._known_at(each, 2 * k)]
         own = [each for each in first if f"r_{each.number}" in self._results]
         lines += [line for each in own for line in self._allocated(each)]
-        lines += self._block([each for each in first if f"r_{each.number}" not in self._results])
+        others = [each for each in first if f"r_{each.number}" not in self._results]
+        lines += self._block([each for each in others if each.number not in self._pinned])
+        for one in others:
+            if one.number in self._pinned:
+                self._names["_take"] = take
+                lines += [f"p_{one.number} = _take(stream)", f"b_{one.number} = p_{one.number}[0]"]
         launches: list[Launch] = []
         for each in stage:
             if isinstance(each, Allocate) and each in first:
@@ -215,9 +235,11 @@ class _Lines:
             elif isinstance(each, Copy):
                 lines.append(f"_copy({each.target}, {each.source}, {each.nbytes}, stream)")
             elif isinstance(each, Read):
-                name = self._trace.keep(reader(self._trace.library, each.dtype, each.items))
+                array = _number_of(each)
+                is_pinned = array in self._pinned
+                name = self._trace.keep(reader(self._trace.library, each.dtype, each.items, is_pinned))
                 targets = "".join([f"c_{each.number + i}, " for i in range(each.items)])
-                lines.append(f"{targets}= {name}({each.address}, stream)")
+                lines.append(f"{targets}= {name}({f'p_{array}' if is_pinned else each.address}, stream)")
             else:
                 lines += _plain([each])
         return [*lines, *self._launched(launches)]
@@ -285,6 +307,36 @@ class _Lines:
         return [f"{self._trace.keep(each.caller())}(stream, {each.text()})" for each in launches]
 
 
+def _pinned(stages: Sequence[Sequence[Line]], results: set[str]) -> set[int]:
+    """Return the arrays that kernels may write to pinned memory: all that becomes of them is a read.
+
+    To copy them there would take as long as a launch.
+    """
+    found: set[int] = set()
+    for k, stage in enumerate(stages):
+        number = _number_of(stage[-1]) if stage else None
+        made = [each for each in stage if isinstance(each, Allocate) and each.number == number]
+        if not made or f"r_{number}" in results or True in map(is_size, made[0].shape):
+            continue
+        names = {f"b_{number}"}
+        for each in stage:
+            if isinstance(each, Define) and not names.isdisjoint(_VARIABLE.findall(each.text)):
+                names.add(each.name)
+        others = [each for other in stages[k + 1 :] for each in other]
+        others += [each for each in stage if isinstance(each, Copy)]  # of device memory alone
+        later = [text for each in others for text in texts_of(each)]
+        nbytes = math.prod(made[0].shape) * made[0].dtype.itemsize
+        if nbytes <= PINNED_BYTES and names.isdisjoint(_VARIABLE.findall(" ".join(later))):
+            found.add(made[0].number)
+    return found
+
+
+def _number_of(line: Line) -> int | None:
+    """Return which array is read, by its address alone."""
+    found = _ADDRESS.fullmatch(line.address) if isinstance(line, Read) else None
+    return int(found[1]) if found is not None else None
+
+
 def _shape(shape: tuple[Any, ...]) -> str:
     if len(shape) == 1:
         return _number(shape[0])
@@ -312,6 +364,7 @@ def _plain(lines: Iterable[Line]) -> list[str]:
 
 
 _VARIABLE = re.compile(r"\b(?:n\d+|b_\w+|e_\d+|s_\d+_\d+)\b")
+_ADDRESS = re.compile(r"b_(\d+)")
 _ASSIGNED = re.compile(r"(n\d+|b_\d+) = ")
 
 

@@ -91,6 +91,19 @@ class Read(NamedTuple):
 Line = Define | Guard | Allocate | Contiguous | Launch | Copy | Read
 
 
+def texts_of(line: Line) -> list[str]:
+    """Return the expressions of a line."""
+    if isinstance(line, Allocate):
+        return [each.text for each in line.shape if is_size(each)]
+    if isinstance(line, Launch):
+        return [line.problem, *line.values.values()]
+    if isinstance(line, Copy):
+        return [*line]
+    if isinstance(line, Contiguous):
+        return [line.source]
+    return [line.address if isinstance(line, Read) else line.text]
+
+
 class Trace:
     """What a call does, written down while it is made.
 

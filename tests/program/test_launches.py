@@ -1,6 +1,9 @@
 """Launches of programs of `cupar.arrays`, on a fake GPU."""
 
+import contextlib
+import ctypes
 import gc
+import struct
 
 import numpy as np
 import pytest
@@ -11,7 +14,9 @@ import cupar
 from cupar import arrays
 from cupar._call.joined import JoinedLoaded
 from cupar._device import driver, storage
+from cupar._functions import libraries
 from cupar._program import known as programs
+from cupar._program import reads
 
 F4 = np.dtype("f4")
 
@@ -190,3 +195,67 @@ def test_one_program_serves_all_sizes(gpu, calls):
         assert arrays.argmax(new(n)).shape == ()
         assert len(calls.taken()[0]) > 0
     assert len(made()) == 1
+
+
+@pytest.fixture
+def lengths(gpu, monkeypatch):
+    """Pinned memory, in which each wait leaves a length of 5, and how many lengths were copied."""
+    library, places, copied = driver.library(), [], []
+
+    def allocate(found, size, flags):
+        places.append((ctypes.c_int64 * (size.value // 8))())
+        found._obj.value = ctypes.addressof(places[-1])
+        return 0
+
+    def copy(target, source, size, stream):
+        ctypes.c_int64.from_address(target.value).value = 5
+        copied.append(source.value)
+        return 0
+
+    def wait(stream):
+        for each in places:
+            each[0] = 5
+        return 0
+
+    library.cuMemHostAlloc, library.cuMemcpyDtoHAsync_v2, library.cuStreamSynchronize = allocate, copy, wait
+    monkeypatch.setattr(libraries._Cupy, "on", lambda library, stream: contextlib.nullcontext())
+    monkeypatch.setattr(cupys.ndarray, "get", lambda array: np.full(array.shape, 5, array.dtype))
+    of_first = lambda array, first: cupys.ndarray((first.stop,), array.dtype)  # noqa: E731
+    monkeypatch.setattr(cupys.ndarray, "__getitem__", of_first, raising=False)
+    reads._this_thread.__dict__.clear()
+    yield places, copied
+    reads._this_thread.__dict__.clear()
+
+
+def test_kernels_write_a_length_to_pinned_memory(gpu, lengths, calls):
+    places, copied = lengths
+    x = new(1000)
+    for _ in range(5):
+        copied.clear()
+        assert arrays.unique_values(x).shape == (5,)
+    assert not copied
+    assert len(places) == 1
+    address = ctypes.addressof(places[0])
+    assert any(struct.pack("Q", address) in each for each in map(as_bytes, calls.values))
+
+
+def as_bytes(value):
+    return struct.pack("Q", value) if isinstance(value, int) else value
+
+
+def test_a_place_that_may_be_written_to_still_is_not_used_again(gpu, lengths):
+    places, _ = lengths
+    x = new(1000)
+    for _ in range(3):
+        arrays.unique_values(x)
+    wait = driver.library().cuStreamSynchronize
+
+    def interrupted(stream):
+        raise KeyboardInterrupt
+
+    driver.library().cuStreamSynchronize = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        arrays.unique_values(x)
+    driver.library().cuStreamSynchronize = wait
+    assert arrays.unique_values(x).shape == (5,)
+    assert len(places) == 2
