@@ -220,7 +220,7 @@ def lengths(gpu, monkeypatch):
     library.cuMemHostAlloc, library.cuMemcpyDtoHAsync_v2, library.cuStreamSynchronize = allocate, copy, wait
     monkeypatch.setattr(libraries._Cupy, "on", lambda library, stream: contextlib.nullcontext())
     monkeypatch.setattr(cupys.ndarray, "get", lambda array: np.full(array.shape, 5, array.dtype))
-    of_first = lambda array, first: cupys.ndarray((first.stop,), array.dtype)  # noqa: E731
+    of_first = lambda array, first: cupys.ndarray((first.stop,), array.dtype)
     monkeypatch.setattr(cupys.ndarray, "__getitem__", of_first, raising=False)
     reads._this_thread.__dict__.clear()
     yield places, copied
