@@ -146,7 +146,11 @@ def _sum_kept(ctx: Any, found: Any, x: Any) -> Any:
 
 def _sum_backward(ctx: Any, grad: Any) -> Any:
     dim, keepdims = ctx.how
-    return ((grad if keepdims else grad.reshape(results.reduced(ctx.shape, dim, True))).expand(ctx.shape),)
+    if isinstance(dim, int) and not keepdims:
+        grad = grad.unsqueeze(dim)
+    elif dim is not None and not keepdims:
+        grad = grad.reshape(results.reduced(ctx.shape, dim, True))
+    return (grad.expand(ctx.shape),)
 
 
 def _sum_asked(*given: Any) -> Any:

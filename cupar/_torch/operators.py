@@ -245,7 +245,7 @@ def differentiable(
     def forward(ctx: Any, is_direct: bool, how: Any, *tensors: Any) -> Any:
         ctx.is_direct, ctx.how = is_direct, how
         if is_direct:
-            found = kernel(*tensors, *how)
+            found = kernel(*map(without_gradient, tensors), *how)
             ctx.save_for_backward(*kept(ctx, found, *tensors))
             return found
         with below():
