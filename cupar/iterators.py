@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, get_type_hints
 
@@ -93,7 +94,7 @@ class ConstantIterator(Iterator):
 
     def __init__(self, value: Any) -> None:
         if is_size(value):
-            self._pack(value, np.dtype(np.int64))
+            self._pack(value, _DTYPES[type(value.value)])
             return
         dtype = structs.dtype_of_value(_int_of_64_bits("value", value))
         try:
@@ -109,15 +110,12 @@ class ConstantIterator(Iterator):
 
     def _pack(self, value: Size, dtype: np.dtype[Any]) -> None:
         """Take a number of a call that is traced."""
-        size = nodes.rounded_up(dtype.itemsize)
-        super().__init__(
-            _constant(dtype),
-            [Leaf(Packed(lambda number: dtype.type(number).tobytes().ljust(size, b"\0"), (value,)))],
-        )
+        pack = _PACK.get((type(value.value), dtype), partial(_packed, dtype))
+        super().__init__(_constant(dtype), [Leaf(Packed(pack, (value,)))])
 
     @classmethod
     def of(cls, value: Any, dtype: np.dtype[Any]) -> ConstantIterator:
-        """Return an iterator over a number in a dtype."""
+        """Return an iterator over a number in a dtype, or over an array of one as a size."""
         if not is_size(value):
             return cls(dtype.type(value))
         made = object.__new__(cls)
@@ -126,6 +124,14 @@ class ConstantIterator(Iterator):
 
     def _given(self) -> str:
         return f"({self.leaves[0].first(self.dtype)!r})"
+
+
+_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_PACK = {(int, _DTYPES[int]): struct.Struct("=q").pack, (float, _DTYPES[float]): struct.Struct("=d").pack}
+
+
+def _packed(dtype: np.dtype[Any], number: Any) -> bytes:
+    return np.asarray(number, dtype).tobytes().ljust(nodes.rounded_up(dtype.itemsize), b"\0")
 
 
 def _constant(dtype: np.dtype[Any]) -> nodes.Constant:

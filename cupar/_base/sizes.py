@@ -1,14 +1,16 @@
-"""Sizes: integers that remember how they were computed, while a function is traced.
+"""Sizes: numbers that remember how they were computed, while a function is traced.
 
-A function that is traced gets a `Size` for each extent and address, and works with them as with ints.
-Arithmetic on sizes makes sizes; a comparison records a guard, and so does whatever needs a plain int. So a
-plain int never leaves a size unnoticed: what was traced is right for all sizes for which its guards hold.
+A function that is traced gets a `Size` for each extent, address and number that varies, and works with them
+as with ints and floats. Arithmetic on sizes makes sizes; a comparison records a guard, and so does whatever
+needs a plain number. So a plain number never leaves a size unnoticed: what was traced is right for all sizes
+for which its guards hold.
 
 The idea is that of symbolic shapes in PyTorch's torch.fx and dynamo.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol, TypeGuard
@@ -23,19 +25,23 @@ class Tracer(Protocol):
     def guard(self, text: str, level: int) -> None:
         """Record a condition under which what was traced does not hold."""
 
+    def fix(self, size: Size) -> None:
+        """Record the condition that a size, an int or a float, has this value."""
+
     def apply(self, function: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) -> tuple[Size, ...]:
         """Return the results of a function of sizes as sizes."""
 
 
 class Size:
-    """An integer with the expression that computed it; or a float, that a function of sizes has returned.
+    """A number with the expression that computed it; or another result of a function of sizes.
 
     It is no subclass of int: C code would read its value without asking. Whatever needs a plain int (`range`,
-    `numpy.empty`, `int`, `hash`, text) records a guard that the size is this one.
+    `numpy.empty`, `int`, `hash`, text) records a guard that the size is this one. Floats are compared, and
+    given to functions of sizes; they have no arithmetic.
 
     Attributes
     ----------
-    value : int
+    value : int, float or object
         In the call that is traced.
     text : str
         Its expression: a variable or a number.
@@ -46,46 +52,50 @@ class Size:
 
     __slots__ = ("level", "text", "tracer", "value")
 
-    def __init__(self, value: int, text: str, tracer: Tracer, level: int = 0) -> None:
+    def __init__(self, value: Any, text: str, tracer: Tracer, level: int = 0) -> None:
         self.value, self.text, self.tracer, self.level = value, text, tracer, level
 
-    def __index__(self) -> int:
-        operator.index(self.value)
-        self.tracer.guard(f"{self.text} != {self.value}", self.level)
+    def _fixed(self) -> Any:
+        if not isinstance(self.value, (int, float)):
+            raise TypeError(f"{type(self.value).__name__} is no number")
+        self.tracer.fix(self)
         return self.value
 
-    __int__ = __index__
+    def __index__(self) -> int:
+        return operator.index(self._fixed())
+
+    def __int__(self) -> int:
+        return int(self._fixed())
 
     def __float__(self) -> float:
-        self.tracer.guard(f"{self.text} != {self.value!r}", self.level)
-        return float(self.value)
+        return float(self._fixed())
 
     def __hash__(self) -> int:
-        return hash(self.__index__())
+        return hash(self._fixed())
 
     def __bool__(self) -> bool:
         return bool(self.__ne__(0))
 
     def __repr__(self) -> str:  # of messages, too
-        return repr(self.__index__())
+        return repr(self._fixed())
 
     def __format__(self, spec: str) -> str:
-        return format(self.__index__(), spec)
+        return format(self._fixed(), spec)
 
     def __round__(self, digits: Any = None) -> Any:
-        return self
+        return self if isinstance(self.value, int) else round(self._fixed(), digits)
 
     def __truediv__(self, other: Any) -> Any:
-        return self.__index__() / other
+        return self._fixed() / other
 
     def __rtruediv__(self, other: Any) -> Any:
-        return other / self.__index__()
+        return other / self._fixed()
 
     def __pow__(self, other: Any) -> Any:
-        return self.__index__() ** other
+        return self._fixed() ** other
 
     def __rpow__(self, other: Any) -> Any:
-        return other ** self.__index__()
+        return other ** self._fixed()
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -120,9 +130,9 @@ def _arithmetic(name: str, sign: str) -> None:
     plain: Any = getattr(operator, name)
 
     def operation(self: Size, other: Any) -> Any:
+        if not isinstance(self.value, int) or not isinstance(value_of(other), int):
+            return NotImplemented  # -0.0 + 0 is not -0.0
         if type(other) is not Size:
-            if not isinstance(other, int):
-                return NotImplemented
             if other == _NEUTRAL.get(sign):
                 return self
             return self.tracer.define(f"({self.text} {sign} {other:d})", plain(self.value, other), self.level)
@@ -130,7 +140,7 @@ def _arithmetic(name: str, sign: str) -> None:
         return self.tracer.define(f"({self.text} {sign} {other.text})", plain(self.value, other.value), level)
 
     def swapped(self: Size, other: Any) -> Any:
-        if not isinstance(other, int):
+        if not isinstance(self.value, int) or not isinstance(other, int):
             return NotImplemented
         if sign in _EITHER and other == _NEUTRAL[sign]:
             return self
@@ -159,7 +169,7 @@ def _comparison(name: str, sign: str) -> None:
             if text == self.text:
                 return holds
         elif isinstance(other, (int, float)):
-            text = f"{other:d}" if isinstance(other, int) else repr(float(other))
+            text = literal(other)
             holds, level = plain(self.value, other), self.level
         else:
             return NotImplemented
@@ -189,14 +199,26 @@ for _name, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "
     _comparison(_name, _sign)
 
 
+def literal(value: Any) -> str:
+    """Return the expression for an int or a float, whatever class of these it has."""
+    if isinstance(value, int):
+        return f"{value:d}"
+    return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
+
+
 def is_size(value: Any) -> TypeGuard[Size]:
     """Whether a value is a size of a function that is traced."""
     return type(value) is Size
 
 
+def is_integer(value: Any) -> TypeGuard[Size]:
+    """Whether a value is a size, and an integer."""
+    return type(value) is Size and isinstance(value.value, int)
+
+
 def index(value: Any) -> Any:
     """Return an integer as an int, and a size unchanged; TypeError if it is neither."""
-    return value if type(value) is Size else operator.index(value)
+    return value if is_integer(value) else operator.index(value)
 
 
 def apply(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
@@ -211,5 +233,5 @@ def apply(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[An
 
 
 def value_of(value: Any) -> Any:
-    """Return the int of a size in the call that is traced, and any other value unchanged."""
+    """Return the value of a size in the call that is traced, and any other one unchanged."""
     return value.value if type(value) is Size else value

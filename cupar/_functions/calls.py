@@ -19,7 +19,7 @@ from .._program import known as programs
 from .._program.memory import Memory, Own
 from .._program.trace import CannotTraceError, Trace
 from ..host import View
-from ..iterators import TransformIterator, ZipIterator
+from ..iterators import ConstantIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
 from . import libraries, operators
@@ -372,15 +372,23 @@ def _number(name: str, value: Any, other: np.dtype[Any]) -> Operand:
 
     One that such a dtype has not is of NumPy's own for it.
     """
-    try:
-        number = np.asarray(value, np.result_type(other, value))
-        if isinstance(value, int) and number.item() != value:
-            raise OverflowError
-    except OverflowError:
-        number = np.asarray(value)
+    if sizes.is_size(value):
+        dtype = np.result_type(other, value.value)
+        (is_lost,) = sizes.apply(_is_lost, value, dtype)
+        return Operand(None, constant(value) if is_lost else ConstantIterator.of(value, dtype), ())
+    dtype = np.result_type(other, value)
+    number = np.asarray(value) if _is_lost(value, dtype)[0] else np.asarray(value, dtype)
     if number.dtype.kind == "O":
         raise TypeError(f"{name}: expected a number of at most 64 bits, got {value}")
     return Operand(None, constant(number[()]), ())
+
+
+def _is_lost(value: Any, dtype: np.dtype[Any]) -> tuple[int]:
+    """Return 1 if a dtype does not have an integer."""
+    try:
+        return (int(isinstance(value, int) and np.asarray(value, dtype).item() != value),)
+    except OverflowError:
+        return (1,)
 
 
 def output_of(
@@ -530,12 +538,13 @@ def enter(
         operands: list[Operand | None] = []
         for place, name in _flags_of(function, of):
             flag(name, arguments[place - len(inputs)])
-        for name, each in inputs.items():
-            if numbers and isinstance(each, (bool, int, float, complex)):
+        given = (*inputs.values(), *arguments) if trace is None else trace.arguments
+        for name, each in zip(inputs, given, strict=False):
+            if numbers and (sizes.is_size(each) or isinstance(each, (bool, int, float, complex))):
                 operands.append(_number(name, each, library.memory(first).dtype))
             else:
                 operands.append(None if each is None else operand_of(work, name, each, num_items))
-        return _given_back(function(work, *operands, *arguments))
+        return _given_back(function(work, *operands, *given[len(inputs) :]))
 
     call: Callable[[], Any] = make
     try:

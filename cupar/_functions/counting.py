@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._base.sizes import value_of
 from .._ir.iterator import Iterator, over
 from .._ir.kinds import kind_of
 from .._kernels.reduce_by_index import is_atomic
@@ -104,7 +105,7 @@ def segments(
         if ids.dtype.kind == "b":
             ids = cast(ids, np.dtype(np.uint8))
         arrays = items, ids, out
-        by_index = reduce_by_index(*arrays, op, h_init, determinism=determinism)
+        by_index = reduce_by_index(*arrays, op, value_of(h_init), determinism=determinism)
         work.run(by_index, *arrays, size, number, h_init)
         return
     if items.dtype.itemsize <= _MOVED and items.dtype.names is None:
@@ -112,7 +113,7 @@ def segments(
     else:
         places, start, end = by_id(work, ids, size, number, positions(work, AxisLayout(1, size, 1)))
         taken = PermutationIterator(items, places)
-    reduction = segmented_reduce(taken, out, start, end, op, h_init)
+    reduction = segmented_reduce(taken, out, start, end, op, value_of(h_init))
     work.run(reduction, taken, out, number, start, end, h_init)
 
 
@@ -178,7 +179,7 @@ def segment_rows(
         )
         for each in offsets
     ]
-    reduction = segmented_reduce(taken, written, ends[0], ends[1], op, h_init)
+    reduction = segmented_reduce(taken, written, ends[0], ends[1], op, value_of(h_init))
     work.run(reduction, taken, written, total * inner, *ends, h_init)
     return out
 

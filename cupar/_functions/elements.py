@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.sizes import value_of
 from ..iterators import (
     CountingIterator,
     DiscardIterator,
@@ -20,7 +21,7 @@ from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of, with
 from .calls import Operand, Work, output_of, same_memory
 from .described import described
 from .rows import check_numbers, places_of
-from .values import accumulated, cast, casting, dtype_of, initial, integer, is_nonzero, naming_dtype, whole
+from .values import accumulated, cast, casting, dtype_of, integer, is_nonzero, item, naming_dtype, whole
 
 _BOOL = np.dtype(bool)
 
@@ -86,8 +87,8 @@ def sequence(
     >>> arrays.sequence(4, 1, 2, like=np.empty(0))
     array([1, 3, 5, 7])
     """
-    wanted = dtype_of("dtype", dtype) or np.result_type(start, step)
-    begin, by = initial("start", start, wanted)[0], initial("step", step, wanted)[0]
+    wanted = dtype_of("dtype", dtype) or np.result_type(*map(value_of, (start, step)))
+    begin, by = item("start", start, wanted), item("step", step, wanted)
     found = TransformIterator(with_numbers(CountingIterator(np.int64(0)), begin, by), _linear, wanted)
     return _stored(work, found, (integer("size", size),), out)
 
@@ -103,14 +104,14 @@ def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Any:
     memory = found.memory(out)
     if found.on_cpu != work.library.on_cpu:
         raise TypeError(f"{name}: expected an array of the same kind as the first, got {type(out).__name__}")
-    item = initial("value", value, memory.dtype)[0]
+    number = item("value", value, memory.dtype)
     if not (memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable):
         raise ValueError(f"{name}: expected an array to write to, got a read-only one")
     if isinstance(memory, np.ndarray):
-        memory[...] = item
+        memory[...] = number
     else:
         for items, size in work.strided_parts(memory):
-            work.copy(constant(item), items, size)
+            work.copy(constant(number), items, size)
     return Operand(out, memory, tuple(memory.shape))
 
 
@@ -176,7 +177,7 @@ def replace_if(
     array([3, 0, 4])
     """
     check_numbers("x", x)
-    pairs = with_numbers(x.items, initial("value", value, x.dtype)[0])
+    pairs = with_numbers(x.items, item("value", value, x.dtype))
     return _stored(work, TransformIterator(pairs, _replaced(predicate), x.dtype), x.shape, out)
 
 
@@ -188,7 +189,7 @@ def replace(work: Work, x: Any, old: Any, new: Any, /, *, out: Any = None, strea
     array([5, 1, 5])
     """
     check_numbers("x", x)
-    both = initial("old", old, x.dtype)[0], initial("new", new, x.dtype)[0]
+    both = item("old", old, x.dtype), item("new", new, x.dtype)
     return _stored(
         work, TransformIterator(with_numbers(x.items, *both), _replaced_one, x.dtype), x.shape, out
     )
@@ -267,7 +268,7 @@ def shift(
     items = ZipIterator(
         TransformIterator(inside, _is_inside, _BOOL),
         PermutationIterator(x.items, places),
-        constant(initial("value", value, x.dtype)[0]),
+        constant(item("value", value, x.dtype)),
     )
     return _stored(work, TransformIterator(items, operators.chosen, x.dtype), x.shape, out)
 

@@ -20,7 +20,7 @@ from .described import described
 from .items import chosen
 from .rows import check_numbers, promoted, reduced
 from .scans import scan_of
-from .values import cast, initial
+from .values import cast, item
 
 _BOOL = np.dtype(bool)
 
@@ -78,7 +78,7 @@ def count(
     2
     """
     check_numbers("x", x)
-    pairs = ZipIterator(x.items, constant(initial("value", value, x.dtype)[0]))
+    pairs = ZipIterator(x.items, constant(item("value", value, x.dtype)))
     return _count(work, Operand(None, TransformIterator(pairs, _equal_pair, _BOOL), x.shape), axis, keepdims)
 
 

@@ -75,7 +75,9 @@ def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any],
     if method not in _METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
     wanted = np.asarray(q)
-    if wanted.dtype.kind not in "iuf" or not np.all((wanted >= 0) & (wanted <= 1)):
+    found = wanted.ravel().tolist()
+    is_known = wanted.dtype.kind in "iuf" or all(map(sizes.is_size, found))
+    if not is_known or False in [0 <= each <= 1 for each in found]:
         raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
     return wanted, method in ("lower", "higher", "nearest")
 
@@ -109,7 +111,8 @@ def _quantile(
         return out
     places = [sizes.apply(rank_of, each, layout.length, method) for each in wanted.ravel().tolist()]
     rows = columns(items, layout)
-    is_selected = _is_selected(work, layout, x.dtype, len({*wanted.ravel().tolist()}))
+    ranks = wanted.size if wanted.dtype.kind == "O" else len({*wanted.ravel().tolist()})
+    is_selected = _is_selected(work, layout, x.dtype, ranks)
     if is_selected:
         given = work.kept(rows, layout.size)
     else:

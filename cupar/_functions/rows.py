@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.sizes import value_of
 from ..columns import column_reduce, exclusive_column_scan, inclusive_column_scan
 from ..iterators import (
     ConstantIterator,
@@ -22,20 +23,20 @@ from ..segmented import segmented_reduce, segmented_sort
 from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
 from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
-from .axes import INT64, AxisLayout, axes_of, axis_of, indices, layout_of, with_numbers
+from .axes import INT64, AxisLayout, axes_of, axis_of, constant, indices, layout_of, with_numbers
 from .calls import Operand, Work, output_of
-from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, dtype_with, initial
+from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, dtype_with, initial, item
 
 
 def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
     """Reduce each row, which has items, into an item of `out`; `h_init` may be None as `needs_init` says."""
     if layout.inner > 1:
-        columns = column_reduce(items, out, op, h_init)
+        columns = column_reduce(items, out, op, value_of(h_init))
         work.run(columns, items, out, *layout, h_init)
     elif layout.rows == 1:
-        work.run(reduce_into(items, out, op, h_init), items, out, layout.length, h_init)
+        work.run(reduce_into(items, out, op, value_of(h_init)), items, out, layout.length, h_init)
     elif layout.rows:
-        reduction = segmented_reduce(items, out, None, None, op, h_init)
+        reduction = segmented_reduce(items, out, None, None, op, value_of(h_init))
         work.run(reduction, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 
@@ -158,7 +159,7 @@ def reduced(
             )
         # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
         filling = init if init is not None else known + 0 if empty is None else empty
-        filled = ConstantIterator(initial("init", filling, result)[0])
+        filled = constant(item("init", filling, result))
         work.copy(filled, target.items, target.size)
         return target
     start = None if init is None else initial("init", init, within)
@@ -167,9 +168,7 @@ def reduced(
     if mask is not None or start is None:
         items = cast(items, within)
     if mask is not None:
-        other = ConstantIterator(
-            np.zeros(1, within)[0] if known is None else initial("init", known, within)[0]
-        )
+        other = ConstantIterator(np.zeros(1, within)[0] if known is None else item("init", known, within))
         items = TransformIterator(ZipIterator(mask, items, other), operators.chosen, within)
         mask = mask if known is None else None
     written = casting(target.items, within)
@@ -191,15 +190,16 @@ def scanned_rows(
     """Scan each row of `items` into `out`."""
     if not layout.size:
         return
+    init = value_of(h_init)
     if layout.inner > 1:
-        columns = (exclusive_column_scan if exclusive else inclusive_column_scan)(items, out, op, h_init)
+        columns = (exclusive_column_scan if exclusive else inclusive_column_scan)(items, out, op, init)
         work.run(columns, items, out, *layout, h_init)
     elif layout.rows == 1:
-        scan = (exclusive_scan if exclusive else inclusive_scan)(items, out, op, h_init)
+        scan = (exclusive_scan if exclusive else inclusive_scan)(items, out, op, init)
         work.run(scan, items, out, layout.length, h_init)
     else:
         made = exclusive_segmented_scan if exclusive else inclusive_segmented_scan
-        rows = made(items, out, None, None, op, h_init)
+        rows = made(items, out, None, None, op, init)
         work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 

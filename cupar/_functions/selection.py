@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.sizes import value_of
 from ..iterators import (
     CountingIterator,
     DiscardIterator,
@@ -197,7 +198,7 @@ def reduce_by_key(
     h_init = None if init is None else initial("init", init, within)
     written = casting(values.items, within)
     given = keys.items, unique.items, cast(x.items, within), written, count.items
-    work.run(reduce_runs(*given, op, _equal(keys, equal), h_init), *given, keys.size, h_init)
+    work.run(reduce_runs(*given, op, _equal(keys, equal), value_of(h_init)), *given, keys.size, h_init)
     return _runs(work, unique, values, count, length)
 
 

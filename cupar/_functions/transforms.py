@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.sizes import is_size
 from .._program import known as programs
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
@@ -51,6 +52,8 @@ _transform.out_is_last = True  # type: ignore[attr-defined]  # as of `programs.o
 
 
 def _number(name: str, given: Any) -> Any:
+    if is_size(given):
+        return given
     number = np.asarray(given)
     if number.dtype.kind not in "biufc":
         raise TypeError(f"{name}: expected a number of at most 64 bits, got {given!r}")

@@ -10,8 +10,8 @@ import numpy as np
 
 from .. import structs
 from .._arguments.initial import on_host, own_dtype
-from .._base.sizes import is_size
-from ..iterators import TransformIterator, TransformOutputIterator
+from .._base import sizes
+from ..iterators import ConstantIterator, TransformIterator, TransformOutputIterator
 from ..operators import OpKind
 from . import libraries, operators
 from .axes import INT64
@@ -145,8 +145,33 @@ def dtype_with(init: Any, items: np.dtype[Any]) -> np.dtype[Any]:
     return found
 
 
-def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return an initial value as an array of one item; TypeError unless it is a value of this dtype."""
+def item(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a value of a dtype, as `constant` takes it; TypeError if it is none."""
+    found = initial(name, value, dtype)
+    return ConstantIterator.of(found, dtype) if sizes.is_size(found) else found[0]
+
+
+def initial(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an initial value as an array of one item; TypeError unless it is a value of this dtype.
+
+    Of a size, the array is one, too: see `sizes.value_of`.
+    """
+    if sizes.is_size(value):
+        is_exact = type(value.value) is (float if dtype in _FLOATS else int) and dtype in _EXACT
+        return sizes.apply(_array_of if is_exact else _initial, value, dtype, name)[0]
+    return _initial(value, dtype, name)[0]
+
+
+# Dtypes to which NumPy converts a float as `_initial` does, or an integer: exactly, or with an error.
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_EXACT = (*_FLOATS, *[np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)])
+
+
+def _array_of(value: Any, dtype: np.dtype[Any], name: str) -> tuple[np.ndarray[Any, Any]]:
+    return (np.array((value,), dtype),)
+
+
+def _initial(value: Any, dtype: np.dtype[Any], name: str) -> tuple[np.ndarray[Any, Any]]:
     if libraries.is_array(value):
         value = on_host(value, name)
     try:
@@ -158,7 +183,7 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
             if len(items) != len(fields):
                 raise ValueError(f"expected {len(fields)} values")
             named = [initial(f"{name}[{i}]", *each) for i, each in enumerate(zip(items, fields, strict=True))]
-            return np.array([tuple(each[0] for each in named)], dtype)
+            return (np.array([tuple(each[0] for each in named)], dtype),)
         given = np.asarray(value).reshape(1)
         # Which NumPy converts all the same: to NaN, to what the text says, or to the only field.
         if value is None or given.dtype.kind in "SU" or given.dtype.names is not None:
@@ -166,7 +191,7 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         if given.dtype.kind == "c" != dtype.kind:
             given = given if given.imag.any() else given.real
         if dtype.kind not in "biu":  # floats are rounded
-            return given.astype(dtype, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
+            return (given.astype(dtype, casting="unsafe" if given.dtype.kind != "c" else "same_kind"),)
         with np.errstate(all="ignore"):
             found = given.astype(dtype)
         if not np.array_equal(found, given):
@@ -175,7 +200,7 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         raise TypeError(
             f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
         ) from None
-    return found
+    return (found,)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -187,7 +212,7 @@ def flag(name: str, value: Any) -> bool:
 
 def whole(name: str, value: Any) -> int:
     """Return an integer of any sign; raise TypeError for other objects."""
-    if is_size(value):
+    if sizes.is_integer(value):
         return value  # type: ignore[return-value]
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")

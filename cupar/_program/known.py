@@ -1,8 +1,13 @@
-"""Known programs: by a call's key, which has classes, dtypes and layouts of arrays, and no sizes."""
+"""Known programs: by a call's key, which has classes, dtypes and layouts of arrays, and no sizes.
+
+A number among the arguments is part of keys until a call gives another one there. Then it varies: it is no
+part of keys, and programs take it as a size. If a function needs the plain number, it becomes part of keys
+again, for good.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterator
 from inspect import signature
 from typing import Any
 
@@ -25,6 +30,8 @@ _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call 
 
 _WRITEABLE = f"{tokens.NUMPYS.layout}, {{v}}.flags.writeable"
 _ARRAYS = {_WRITEABLE, *[each.layout for each in (tokens.NUMPYS, tokens.CUPYS, tokens.TENSORS)]}
+_NUMBERS = frozenset((int, float))  # that can vary
+_NUMBER, _SOME = "found.append({v})", "_without_numbers({v}, found, operators)"  # of those that do
 # Of tuples and lists, of inputs or not.
 _SEVERAL = {each: f"_several({{v}}, {each}, found, operators)" for each in (True, False)}
 
@@ -62,21 +69,57 @@ def _several(value: Any, are_inputs: bool, found: list[Any], operators: list[Any
     return key  # type: ignore[no-any-return]
 
 
+def _numbers_of(value: Any) -> list[Any]:
+    """Return the numbers in an argument that can vary."""
+    if type(value) in _NUMBERS:
+        return [value]
+    return [each for each in value if type(each) in _NUMBERS] if type(value) in (tuple, list) else []
+
+
+def _without_numbers(value: Any, found: list[Any], operators: list[Any]) -> Hashable:
+    """Return the token of a tuple or list whose numbers vary; these are appended to `found`."""
+    found += [each for each in value if type(each) in _NUMBERS]
+    others = [None if type(each) in _NUMBERS else each for each in value]
+    return (*map(type, value),), _several(others, False, found, operators)
+
+
+def _with_sizes(value: Any, sizes: Iterator[Any]) -> Any:
+    """Return an argument in which sizes take the place of its numbers."""
+    if type(value) in _NUMBERS:
+        return next(sizes)
+    return type(value)([next(sizes) if type(each) in _NUMBERS else each for each in value])
+
+
 class _Reader:
     """Reads arguments of some classes: their key, the arrays among the inputs, and the functions.
 
     Attributes
     ----------
     read : callable
-        Takes the arguments; returns these three. A key has functions by their code.
+        Takes the arguments; returns these three. The numbers that vary are behind the arrays. A key has
+        functions by their code.
+    varying : frozenset of int
+        The arguments whose numbers vary.
+    fixed : frozenset of int
+        Those whose numbers are not to vary.
+    last : list
+        The numbers of the last call with a new key.
     """
 
-    __slots__ = ("_texts", "read")
+    __slots__ = ("_texts", "fixed", "last", "read", "varying")
 
-    def __init__(self, texts: list[str], output: int | None = None) -> None:
+    def __init__(
+        self,
+        texts: list[str],
+        output: int | None = None,
+        varying: frozenset[int] = frozenset(),
+        fixed: frozenset[int] = frozenset(),
+    ) -> None:
         if output is not None and texts[output] == tokens.NUMPYS.layout:
             texts[output] = _WRITEABLE
-        self._texts = texts
+        for i in varying:
+            texts[i] = _SOME if texts[i] in _SEVERAL.values() else _NUMBER
+        self._texts, self.varying, self.fixed, self.last = texts, varying, fixed, list[Any]()
         self.read = tokens.key_maker(texts, _NAMES, **self._lists())
 
     def _lists(self) -> dict[str, list[int]]:
@@ -89,7 +132,39 @@ class _Reader:
         return tokens.matcher(self._texts, _NAMES, given, **self._lists())
 
 
-_NAMES = {"_several": _several}
+_NAMES = {"_several": _several, "_without_numbers": _without_numbers}
+
+
+def _reader(
+    classes: tuple[Any, ...], varying: frozenset[int] = frozenset(), fixed: frozenset[int] = frozenset()
+) -> _Reader:
+    """Make the reader of calls of a function, with a number of inputs and arguments of some classes."""
+    function, inputs, *of_given = classes
+    output = output_of(function, len(of_given))
+    texts = [_token(cls, i < inputs or i == output) for i, cls in enumerate(of_given)]
+    found = _READERS[classes] = _Reader(texts, output, varying, fixed)
+    return found
+
+
+def _compared(classes: tuple[Any, ...], given: tuple[Any, ...]) -> _Reader:
+    """Return the reader of a call with a new key: numbers that are not those of the last such call vary."""
+    reader: _Reader = _READERS.find(classes) or _reader(classes)
+    last, numbers = reader.last, [*map(_numbers_of, given)]
+    changed = [i for i, (one, other) in enumerate(zip(numbers, last)) if one != other]  # noqa: B905
+    varying = reader.varying.union(changed) - reader.fixed
+    if varying != reader.varying:
+        reader = _reader(classes, varying, reader.fixed)
+    reader.last = numbers
+    return reader
+
+
+def _fix(asked: Asked, numbers: Collection[int]) -> None:
+    """Make arguments parts of keys again, by the indices of some of their numbers among those that vary."""
+    reader, given = asked.known.reader, asked.given
+    owners = [i for i in sorted(reader.varying) for _ in _numbers_of(given[i])]
+    fixed = frozenset([owners[each] for each in numbers])
+    _reader(asked.known.classes, reader.varying - fixed, reader.fixed | fixed).last = reader.last
+    _new(asked.known.classes, given)  # so that the next call is traced
 
 
 # --- The table --------------------------------------------------------------------------------------------
@@ -100,36 +175,54 @@ class _Known:
 
     Attributes
     ----------
+    classes : tuple
+        The function, the number of its inputs, and the classes of arguments.
+    reader : _Reader
+        It has made the key.
     device : Device or None
         That of the key.
     match : callable or None
         Returns the arrays and functions of arguments that are alike, None of others: see `_Reader.matcher`.
     """
 
-    __slots__ = ("device", "in_vain", "kept", "match", "programs")
+    __slots__ = ("classes", "device", "in_vain", "kept", "match", "programs", "reader")
 
-    def __init__(self, device: Any = None) -> None:
-        self.device, self.match = device, None
+    def __init__(self, classes: tuple[Any, ...], reader: _Reader, device: Any = None) -> None:
+        self.classes, self.reader, self.device, self.match = classes, reader, device, None
         self.programs: tuple[Program, ...] = ()
         self.in_vain = 0
         self.kept: tuple[Any, ...] = ()  # code of operators, whose ids are in the key
 
 
 class Asked:
-    """A call that no program has made: its arrays, and the functions that it is given.
+    """A call that no program has made.
 
     Attributes
     ----------
     known : _Known
         The programs of its key.
+    given : tuple
+        Its arguments.
+    found : list
+        Its arrays, and the numbers that vary behind them.
+    operators : list
+        The functions that it is given.
     is_due : bool
         Whether it is to be traced.
     """
 
-    __slots__ = ("arrays", "is_due", "known", "operators")
+    __slots__ = ("found", "given", "is_due", "known", "operators")
 
-    def __init__(self, known: _Known, arrays: list[Any], operators: list[Any], is_due: bool) -> None:
-        self.known, self.arrays, self.operators, self.is_due = known, arrays, operators, is_due
+    def __init__(
+        self,
+        known: _Known,
+        given: tuple[Any, ...],
+        found: list[Any],
+        operators: list[Any],
+        is_due: bool,
+    ) -> None:
+        self.known, self.given, self.is_due = known, given, is_due
+        self.found, self.operators = found, operators
 
 
 _READERS: Any = factory_cache.new_table()  # by a function, the number of inputs and classes
@@ -170,18 +263,14 @@ def call(function: Any, inputs: tuple[Any, ...], arguments: tuple[Any, ...]) -> 
             if known.in_vain:
                 known.in_vain = 0
             return result
-    return Asked(known, found, operators, known.in_vain < _MOST_IN_VAIN)
+    return Asked(known, given, found, operators, known.in_vain < _MOST_IN_VAIN)
 
 
 def _new(classes: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
     """Note a key that was not asked for before; None if there is none."""
     try:
-        reader = _READERS.find(classes)
-        if reader is None:
-            function, inputs, *of_given = classes
-            output = output_of(function, len(of_given))
-            texts = [_token(cls, i < inputs or i == output) for i, cls in enumerate(of_given)]
-            reader = _READERS[classes] = _Reader(texts, output)
+        before = _READERS.find(classes)
+        reader = _compared(classes, given)
         key, found, operators = reader.read(given)
         if not found:
             return None
@@ -190,12 +279,13 @@ def _new(classes: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
             key += (device,)
         known = _KNOWN.find(key)
         if known is None:
-            known = _KNOWN[key] = _Known(device)
+            known = _KNOWN[key] = _Known(classes, reader, device)
     # The key of a number of symbols has no hash; nested and sparse tensors raise RuntimeErrors, as do tuples
     # nested deeply.
     except (NoTokenError, TypeError, RuntimeError, AttributeError, NoDeviceError):
         return None
-    return Asked(known, found, operators, False)
+    # A call with another number is like the one before.
+    return Asked(known, given, found, operators, before is not None and before is not reader)
 
 
 def _device_of(found: list[Any]) -> Any:
@@ -210,16 +300,32 @@ def _device_of(found: list[Any]) -> Any:
 def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> Any:
     """Make a call, which `make` does given a trace to fill, and keep its program; return its result."""
     known = asked.known  # which the tables may have dropped
+    arrays = [each for each in asked.found if type(each) not in _NUMBERS]
+    numbers = asked.found[len(arrays) :]
+    if True in [isinstance(each, int) and not -(2**63) <= each < 2**63 for each in numbers]:
+        return make(None)  # NumPy has other dtypes for these
+    if not _NUMBERS.issuperset(map(type, numbers)):  # a number, and then a tuple of arrays
+        return make(None)
     known.in_vain += 1
     with walk.fingerprint_scope():  # so that the guards are of what the call has built
         try:
             checks = [walk.fingerprint(each).guard.checker() for each in asked.operators]
-            trace = Trace(library, asked.arrays, [*map(_is_whole, asked.arrays)])
+            trace = Trace(library, arrays, [*map(_is_whole, arrays)], numbers)
+            sizes, varying = iter(trace.numbers), known.reader.varying
+            given = enumerate(asked.given)
+            trace.arguments = [_with_sizes(each, sizes) if i in varying else each for i, each in given]
             result = make(trace)
         except Exception:  # the general path raises the error; nothing of the user's is written
-            return make(None)
+            result = make(None)
+            if numbers:  # perhaps it was one of these
+                _fix(asked, range(len(numbers)))
+            return result
     try:
-        program = rendered(trace, asked.arrays, result, checks)
+        fixed = range(len(numbers)) if known.in_vain > _MOST_PROGRAMS else trace.fixed_numbers()
+        if fixed:
+            _fix(asked, fixed)
+            return trace.value_of(result)
+        program = rendered(trace, arrays, result, checks)
     except CannotTraceError:
         return trace.value_of(result)
     else:

@@ -138,7 +138,11 @@ def _variable(text: str) -> str:
 
 def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
     """Return the lines that read the arrays of a call."""
-    lines = [f"({''.join([f'x_{i}, ' for i in range(len(given))])}) = given"]
+    names = [*[f"x_{i}" for i in range(len(given))], *[each.text for each in trace.numbers]]
+    lines = [f"({''.join([f'{each}, ' for each in names])}) = given"]
+    # NumPy has other dtypes for integers beyond.
+    integers = [each.text for each in trace.numbers if isinstance(each.value, int)]
+    lines += [f"if not {-(2**63)} <= {each} < {2**63}: return None" for each in integers]
     kinds = [*map(syntax_of, given)]
     if TORCH in kinds:  # the general path refuses tensors that PyTorch traces
         trace.names.update(

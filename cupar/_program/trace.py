@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._base.sizes import Size, is_size, value_of
+from .._base.sizes import Size, is_size, literal, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._ir.iterator import Iterator, Packed, capacity_of
@@ -115,15 +116,22 @@ class Trace:
         The arrays of the call.
     whole : sequence of bool
         Whether each lies in C's order.
+    numbers : sequence of int or float
+        The numbers of the call that vary.
 
     Attributes
     ----------
+    numbers : list of Size
+    arguments : sequence
+        Those of the call, with sizes in place of numbers that vary.
     lines : list of Line
     names : dict
         The values that lines name.
     """
 
-    def __init__(self, library: Any, given: Sequence[Any], whole: Sequence[bool]) -> None:
+    def __init__(
+        self, library: Any, given: Sequence[Any], whole: Sequence[bool], numbers: Sequence[Any] = ()
+    ) -> None:
         self.library, self.lines, self.names = library, list[Line](), dict[str, Any]()
         self.level = 0
         self._made: dict[int, Any] = {}  # arrays that the call allocates or may write to, by id
@@ -131,7 +139,10 @@ class Trace:
         self._sizes: dict[str, Size] = {}
         self._guards: set[str] = set()
         self._kept: dict[int, str] = {}  # by the id of a value that `names` has
+        self.arguments: Sequence[Any] = ()
+        self._fixed: list[str] = []
         self._counts = {"r": 0, "c": 0, "k": 0}
+        self.numbers = [Size(each, f"v_{i}", self) for i, each in enumerate(numbers)]
         self._inputs = [self._input(i, x, each) for i, (x, each) in enumerate(zip(given, whole, strict=True))]
         self._known: dict[int, tuple[Own, Memory]] = {}  # by the id of an array that `names` has
         for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
@@ -141,11 +152,11 @@ class Trace:
 
     # --- Sizes -------------------------------------------------------------------------------------------
 
-    def define(self, text: str, value: int, level: int) -> Size:
+    def define(self, text: str, value: Any, level: int, kind: str = "n") -> Size:
         """Return the size of an expression; equal expressions have one variable."""
         known = self._sizes.get(text)
         if known is None:
-            name = f"n{len(self._sizes)}"
+            name = f"{kind}{len(self._sizes)}"
             known = self._sizes[text] = Size(value, name, self, level)
             self.lines.append(Define(name, text, level))
         return known
@@ -155,6 +166,28 @@ class Trace:
         if text not in self._guards and not _NEVER.fullmatch(text):
             self._guards.add(text)
             self.lines.append(Guard(text, level))
+
+    def fix(self, size: Size) -> None:
+        """Record the condition that a size, an int or a float, has this value."""
+        value = size.value
+        if isinstance(value, float) and (not value or not math.isfinite(value)):  # 0.0 is not -0.0
+            said = "True" if math.isnan(value) else f"repr(float({size.text})) != {str(float(value))!r}"
+        else:
+            said = f"{size.text} != {literal(value)}"
+        self._fixed.append(size.text)
+        self.guard(said, size.level)
+
+    def fixed_numbers(self) -> set[int]:
+        """Return the indices of the numbers on which a size depends that must have its value."""
+        defined = {size.text: text for text, size in self._sizes.items()}
+        found, texts = set[int](), [*self._fixed]
+        while texts:
+            for kind, index in _NUMBERS.findall(texts.pop()):
+                if kind == "v_":
+                    found.add(int(index))
+                else:
+                    texts.append(defined.pop(kind + index, ""))
+        return found
 
     def _new(self, kind: str) -> int:
         self._counts[kind] += 1
@@ -172,7 +205,8 @@ class Trace:
         """Return the results of a function of sizes."""
         text = f"{self.keep(function)}({', '.join(map(self._number, arguments))})"
         values: Any = function(*map(value_of, arguments))
-        every = self.define(text, values, max([each.level for each in arguments if is_size(each)]))
+        # It may raise, so that its line stays where no other one uses the results.
+        every = self.define(text, values, max([each.level for each in arguments if is_size(each)]), "h")
         return tuple([self.define(f"{every.text}[{i}]", one, every.level) for i, one in enumerate(values)])
 
     def end(self) -> None:
@@ -276,7 +310,11 @@ class Trace:
         for name, value in zip(spec.value_names(uses), read[1:], strict=True):
             argument = declared.get(name)
             if argument is None:
-                if isinstance(value, bytes):
+                init = given.get("h_init")
+                if is_size(init):  # an array of one item
+                    place = ".tobytes()" if isinstance(value, bytes) else '.__array_interface__["data"][0]'
+                    values[name] = init.text + place
+                elif isinstance(value, bytes):
                     values[name] = repr(value)
                 else:  # an initial value on the device
                     values[name] = self._initial(given["h_init"])
@@ -342,7 +380,7 @@ class Trace:
             return value.text
         if value is None or type(value) in (int, bool, str):
             return repr(value)
-        if isinstance(value, (int, float, np.generic)):  # members of enumerations, too
+        if isinstance(value, (int, float, np.generic, np.dtype)):  # members of enumerations, too
             return self.keep(value)
         if isinstance(value, Memory):
             return f"{self.keep(Extent)}({_text(value.size)})"
@@ -413,6 +451,7 @@ class Trace:
 
 
 _MOST_READ = 8
+_NUMBERS = re.compile(r"\b(v_|n|h)(\d+)\b")
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
 _FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack

@@ -22,6 +22,7 @@ X = np.random.default_rng(5).random(6).astype("f4")
 def forgotten():
     known._KNOWN.clear()
     known._RECENT.clear()
+    known._READERS.clear()
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cupar._base import sizes
+from cupar._program.trace import Trace
 
 
 class Tracer:
     """Evaluates what sizes record, for other values."""
 
     def __init__(self):
-        self.lines, self.guards = [], []
+        self.lines, self.guards, self._fixed = [], [], []
 
     def define(self, text, value, level):
         for name, known, size in self.lines:
@@ -27,6 +28,8 @@ class Tracer:
 
     def guard(self, text, level):
         self.guards.append(text)
+
+    fix = Trace.fix
 
     def apply(self, function, arguments):
         raise NotImplementedError

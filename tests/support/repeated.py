@@ -1,6 +1,7 @@
 """Calls of `cupar.arrays` by their programs, with the same arrays and with others, against calls made anew.
 
-Other arrays have other items, and other extents: each extent becomes another one, wherever it occurs.
+Other arrays have other items, and other extents: each extent becomes another one, wherever it occurs. Then
+numbers among the arguments become others.
 """
 
 import sys
@@ -19,6 +20,11 @@ EXTENTS = (
     lambda n: (n + 1) // 2,
     lambda n: min(n, 1),
     lambda n: 0,
+)
+INTEGERS = (lambda n: n + 1, lambda n: n - 1, lambda n: 2 * n, lambda n: -n, lambda n: 0, lambda n: 1)
+FLOATS = (
+    *(lambda v: v / 2, lambda v: 1 - v, lambda v: -v, lambda v: v + 1, lambda v: 1e300, lambda v: np.pi),
+    *(lambda v: 0.0, lambda v: -0.0, lambda v: 1.0, lambda v: np.inf, lambda v: -np.inf, lambda v: np.nan),
 )
 
 
@@ -74,16 +80,30 @@ class Repeated:
             return first
         for extent in (EXTENTS[0], *self._random.choice(EXTENTS[1:], 2, replace=False)):
             other = {name: self._other(each, extent) for name, each in inputs.items()}
-            given = self._apart(arguments, extent)
-            expected = self._result(partial(self._anew, call, other, given))
-            for _ in range(2):
-                found = self._result(partial(call, other, *self._apart(given)))
-                if isinstance(expected, Exception):
-                    assert type(found) is type(expected), (found, expected)
-                    assert str(found) == str(expected)
-                else:
-                    same(found, expected)
+            self._check(call, other, self._apart(arguments, extent))
+        for _ in range(4):
+            other = {name: self._renumbered(each) for name, each in inputs.items()}
+            self._check(call, other, self._renumbered(arguments))
         return first
+
+    def _check(self, call, inputs, arguments):
+        """Compare a call by its program, if it has one, with one that is made anew."""
+        expected = self._result(partial(self._anew, call, inputs, self._apart(arguments)))
+        for _ in range(2):
+            found = self._result(partial(call, inputs, *self._apart(arguments)))
+            if isinstance(expected, Exception):
+                assert type(found) is type(expected), (found, expected)
+                assert str(found) == str(expected)
+            else:
+                same(found, expected)
+
+    def _renumbered(self, given):
+        """Return an argument with other numbers."""
+        if type(given) in (tuple, list):
+            return type(given)(map(self._renumbered, given))
+        if type(given) is int and abs(given) < 1000:
+            return self._random.choice(INTEGERS)(given)
+        return self._random.choice(FLOATS)(given) if type(given) is float else given
 
     def _anew(self, call, inputs, arguments):
         self._is_anew = True
