@@ -190,12 +190,12 @@ class Work:
 
     # --- Shared by all functions ---------------------------------------------------------------------------
 
-    def part(self, function: Callable[..., Operand], inputs: dict[str, Operand], *arguments: Any) -> Operand:
+    def part(self, function: Callable[..., Operand], inputs: Sequence[Operand], *arguments: Any) -> Operand:
         """Return a function's result, as a call that has a program of its own where the whole has none."""
-        given = {name: each.own for name, each in inputs.items()}
-        if self._trace is not None or not all(map(libraries.is_array, given.values())):
-            return function(self, *inputs.values(), *arguments)
-        return self.operand(enter(function, given, *arguments, stream=self._given))
+        given = tuple([each.own for each in inputs])
+        if self._trace is not None or not all(map(libraries.is_array, given)):
+            return function(self, *inputs, *arguments)
+        return self.operand(enter(function, given, arguments, self._given))
 
     def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
         """Enqueue a call."""
@@ -476,17 +476,20 @@ def _given_back(result: Any) -> Any:
     return result
 
 
+_OPTIONAL = frozenset(("where", "weights", "initial", "sorter", "prepend", "append"))
+
+
 def enter(
     function: Callable[..., Any],
-    inputs: dict[str, Any],
-    *arguments: Any,
+    inputs: tuple[Any, ...],
+    arguments: tuple[Any, ...] = (),
     stream: Any = None,
     like: Any = None,
     num_items: Any = None,
     numbers: bool = False,
-    optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
+    optional: Collection[str] = _OPTIONAL,
     of: Callable[..., Any] | None = None,
-    asked: programs.Asked | None = None,
+    prefix: str = "",
 ) -> Any:
     """Call a function with operands, and return arrays of the library of the first array among them.
 
@@ -494,8 +497,10 @@ def enter(
     ----------
     function : callable
         Takes the work, an operand for each input, None for None, and the arguments.
-    inputs : dict
-        By the names of parameters: an array, a tuple of arrays, an iterator or None.
+    inputs : tuple
+        Arrays, tuples of arrays, iterators or None.
+    arguments : tuple
+        What follows behind the inputs.
     stream, like, num_items
         As for the functions of `cupar.arrays`.
     numbers : bool
@@ -504,19 +509,34 @@ def enter(
         The inputs that may be None.
     of : callable, optional
         The function whose parameters errors name, if it is another one.
-    asked : Asked, optional
-        What `programs.call` has returned for these arguments, where it was called before.
+    prefix : str, optional
+        The parameter that has the inputs; by default they are the function's own first parameters.
     """
-    if like is None and num_items is None and asked is None:
-        given = (*inputs.values(),)
+    asked = None
+    if like is None and num_items is None:
         if stream is None:
-            found = programs.call(function, given, arguments)
+            asked = programs.call(function, inputs, arguments)
         else:
-            found = _on(stream, function, given, arguments)
-        if found is not None:
-            if type(found) is not programs.Asked:
-                return found
-            asked = found
+            asked = _on(stream, function, inputs, arguments)
+        if asked is not None and type(asked) is not programs.Asked:
+            return asked
+    named = dict(zip(_names_of(function, len(inputs), prefix), inputs, strict=True))
+    return _entered(function, named, arguments, stream, like, num_items, numbers, optional, of, asked)
+
+
+def _entered(
+    function: Callable[..., Any],
+    inputs: dict[str, Any],
+    arguments: tuple[Any, ...],
+    stream: Any,
+    like: Any,
+    num_items: Any,
+    numbers: bool,
+    optional: Collection[str],
+    of: Callable[..., Any] | None,
+    asked: programs.Asked | None,
+) -> Any:
+    """Make a call that no program has made: the general path."""
     for name, each in inputs.items():
         if each is None and name not in optional:
             libraries.of(name, None)
@@ -574,6 +594,15 @@ def _on(stream: Any, function: Any, given: tuple[Any, ...], arguments: tuple[Any
                 is_current = library.on_cpu or library.stream() == driver.stream_handle(stream)
                 return programs.call(function, given, arguments) if is_current else None
     return None
+
+
+@lru_cache(512)
+def _names_of(function: Callable[..., Any], inputs: int, prefix: str) -> tuple[str, ...]:
+    """Return the names of inputs in errors."""
+    if prefix:
+        return tuple([f"{prefix}[{i}]" for i in range(inputs)])
+    names = [*inspect.signature(function).parameters][1 : inputs + 1]
+    return tuple([name.rstrip("_") for name in names])
 
 
 @lru_cache(512)

@@ -285,8 +285,7 @@ def segment_reduce(
     >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
     array([6, 0, 4])
     """
-    inputs = {"x": x, "ids": ids}
-    return enter(_segment_reduce, inputs, op, num_segments, init, dtype, determinism, mode, stream=stream)
+    return enter(_segment_reduce, (x, ids), (op, num_segments, init, dtype, determinism, mode), stream)
 
 
 # --- Bins ------------------------------------------------------------------------------------------------
@@ -357,7 +356,7 @@ def bincount(
     >>> arrays.bincount(np.array([1, 3, 1]))
     array([0, 2, 0, 1])
     """
-    return enter(_bincount, {"x": x, "weights": weights}, minlength, size, stream=stream)
+    return enter(_bincount, (x, weights), (minlength, size), stream)
 
 
 class Histogram(NamedTuple):
@@ -513,8 +512,8 @@ def histogram_of(
     number, levels = len(known) - 1, levels_of(x.dtype, known)
     if weights is None and levels is not None:
         both, begin = _put_together(work, known, levels)
-        edges, given = work.first(both, number + 1), {"x": x, "edges": both}
-        hist = work.part(_counted_between, given, begin, number + 1, levels.dtype.str)
+        edges = work.first(both, number + 1)
+        hist = work.part(_counted_between, (x, both), begin, number + 1, levels.dtype.str)
     elif weights is None:
         edges, found = bins_of(work, x, known)
         hist = work.empty((number,), INT64)
@@ -574,5 +573,5 @@ def histogram(
     >>> arrays.histogram(np.array([1, 2, 2, 4]), bins=3).hist
     array([1, 2, 1])
     """
-    found: Histogram = enter(histogram_of, {"x": x, "weights": weights}, bins, range, density, stream=stream)
+    found: Histogram = enter(histogram_of, (x, weights), (bins, range, density), stream)
     return found

@@ -12,7 +12,6 @@ from functools import partial, update_wrapper
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from .._base.generated import Unquoted, define
-from .._program import known as programs
 from .calls import Work, enter
 
 P = ParamSpec("P")
@@ -186,15 +185,7 @@ def made_of({given}):
     return make(work, {arguments})
 
 def {name}({parameters}):
-    asked = None
-    if {is_plain}:
-        asked = programs.call(made_of, ({given_reads}), ({others}))
-        if asked is not None and type(asked) is not programs.Asked:
-            return asked
-    inputs = {{{inputs}}}
-    return enter(
-        made_of, inputs, {others}stream=stream, like={like}, num_items={num_items}, asked=asked, **options
-    )
+    return enter(made_of, ({given_reads}), ({others}), stream, {like}, {num_items}, numbers, optional, make)
 """
 
 
@@ -217,18 +208,14 @@ def described(
         names = [*inspect.signature(make).parameters]
         like = "like" if "like" in names else "None"
         others = [each for each in names[1:] if each not in reads]
-        options = {"numbers": numbers, "optional": optional, "of": make}
-        absent = ["stream", *[each for each in ("like", "num_items") if each in names], "None"]
         found: Callable[P, R] = written(
             make,
             _TEMPLATE,
-            {"enter": enter, "programs": programs, "options": options},
+            {"enter": enter, "numbers": numbers, "optional": optional},
             named,
             given=", ".join(["work", *reads, *others]),
             others="".join(f"{each}, " for each in others),
             given_reads="".join(f"{each}, " for each in reads),
-            is_plain=" is ".join(absent) if reads else "False",
-            inputs=", ".join(f"{each!r}: {each}" for each in reads),
             like=like if reads or "out" not in names else f"out if {like} is None else {like}",
             num_items="num_items" if "num_items" in names else "None",
         )

@@ -119,5 +119,5 @@ def histogramdd(
     array([[1, 0],
            [1, 1]])
     """
-    found: HistogramDD = enter(_histogramdd, {"x": x, "weights": weights}, bins, range, stream=stream)
+    found: HistogramDD = enter(_histogramdd, (x, weights), (bins, range), stream)
     return found

@@ -161,9 +161,9 @@ def repeat(
     array([7, 8, 8, 8])
     """
     number = int(repeats) if isinstance(repeats, (int, np.integer)) else None
-    inputs = {"x": x, "repeats": repeats if number is None else None}
     optional = () if number is None else ("repeats",)
-    return enter(_repeat, inputs, number, axis, size, stream=stream, optional=optional)
+    inputs = x, repeats if number is None else None
+    return enter(_repeat, inputs, (number, axis, size), stream, optional=optional)
 
 
 def _length(s: Any) -> Any:
@@ -292,18 +292,14 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
     found = [*arrays]
     if not found:
         raise ValueError("arrays: expected at least one array, got none")
-    if len(found) <= len(_NAMES) and stream is None:
-        given = dict(zip(_NAMES, found))  # noqa: B905 - there may be more names
-        return enter(_concatenate, given, axis, optional=())
-    made = _joined(*found, axis, stream=stream)
-    if made is not None:
-        return made
-    given = {f"arrays[{i}]": each for i, each in enumerate(found)}
-    return enter(_concatenate, given, axis, stream=stream, optional=())
+    if len(found) > _FEW or stream is not None:
+        made = _joined(*found, axis, stream=stream)
+        if made is not None:
+            return made
+    return enter(_concatenate, (*found,), (axis,), stream, optional=(), prefix="arrays")
 
 
-# Of few arrays, whose concatenation is made again; more have a key that takes longer than to copy them.
-_NAMES = [f"arrays[{i}]" for i in range(16)]
+_FEW = 16  # arrays, whose concatenation is made again; more have a key that takes longer than to copy them
 
 
 def _of_longer_row(s: Any) -> Any:

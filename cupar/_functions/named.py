@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._program import known as programs
 from ..operators import OpKind
 from .axes import INT64, axes_of
 from .calls import Operand, Work, enter
@@ -47,12 +46,7 @@ def _named(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    arguments, asked = (name, axis, keepdims, dtype, out), None
-    if stream is None:
-        asked = programs.call(_reduced_by_name, (x, where), arguments)
-        if asked is not None and type(asked) is not programs.Asked:
-            return asked
-    return enter(_reduced_by_name, {"x": x, "where": where}, *arguments, stream=stream, asked=asked)
+    return enter(_reduced_by_name, (x, where), (name, axis, keepdims, dtype, out), stream)
 
 
 def _reduced_by_name(

@@ -195,7 +195,7 @@ def nth_element(x: Any, n: int, /, *, axis: Any = None, keepdims: bool = False, 
     >>> arrays.nth_element(np.array([[3, 9, 1], [7, 5, 6]]), 0, axis=1)
     array([1, 5])
     """
-    return enter(_nth_element, {"x": x}, n, axis, keepdims, stream=stream)
+    return enter(_nth_element, (x,), (n, axis, keepdims), stream)
 
 
 def _first_or_nan(s: Any) -> Any:
@@ -242,7 +242,7 @@ def quantile(
     >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
     array([1.5, 2. ])
     """
-    return enter(_quantile, {"x": x}, q, axis, method, keepdims, False, stream=stream)
+    return enter(_quantile, (x,), (q, axis, method, keepdims, False), stream)
 
 
 def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
@@ -264,8 +264,7 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     >>> float(arrays.median(np.array([4, 1, 2, 3])))
     2.5
     """
-    inputs = {"x": x}
-    return enter(_quantile, inputs, 0.5, axis, "linear", keepdims, True, stream=stream)
+    return enter(_quantile, (x,), (0.5, axis, "linear", keepdims, True), stream)
 
 
 # --- Of many ranges --------------------------------------------------------------------------------------

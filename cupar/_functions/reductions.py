@@ -73,11 +73,4 @@ def reduce(
     >>> int(arrays.reduce(x, lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
-    return enter(
-        reduced,
-        {"x": x, "where": where},
-        *(op, axis, init, keepdims, dtype, out),
-        stream=stream,
-        like=like,
-        num_items=num_items,
-    )
+    return enter(reduced, (x, where), (op, axis, init, keepdims, dtype, out), stream, like, num_items)

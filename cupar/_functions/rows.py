@@ -298,7 +298,7 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
 
     `name` is the parameter without which they have to be read.
     """
-    low, high = work.lengths(work.part(_bounds, {"x": x}), name)
+    low, high = work.lengths(work.part(_bounds, (x,)), name)
     return low, high
 
 

@@ -124,14 +124,8 @@ def scan(
     array([[3, 2],
            [7, 4]])
     """
-    return enter(
-        scan_of,
-        {"x": x},
-        *(op, axis, init, exclusive, reverse, dtype, out),
-        stream=stream,
-        like=like,
-        num_items=num_items,
-    )
+    arguments = op, axis, init, exclusive, reverse, dtype, out
+    return enter(scan_of, (x,), arguments, stream, like, num_items)
 
 
 # --- By name ----------------------------------------------------------------------------------------------
@@ -213,7 +207,7 @@ def cumulative_sum(
     >>> arrays.cumulative_sum(np.array([1, 2, 3]), include_initial=True)
     array([0, 1, 3, 6])
     """
-    return enter(_cumulative, {"x": x}, OpKind.PLUS, axis, dtype, include_initial, out, stream=stream)
+    return enter(_cumulative, (x,), (OpKind.PLUS, axis, dtype, include_initial, out), stream)
 
 
 def cumulative_prod(
@@ -244,7 +238,7 @@ def cumulative_prod(
     >>> arrays.cumulative_prod(np.array([1, 2, 3, 4]))
     array([ 1,  2,  6, 24])
     """
-    return enter(_cumulative, {"x": x}, OpKind.MULTIPLIES, axis, dtype, include_initial, out, stream=stream)
+    return enter(_cumulative, (x,), (OpKind.MULTIPLIES, axis, dtype, include_initial, out), stream)
 
 
 # --- Recurrences ------------------------------------------------------------------------------------------
@@ -374,5 +368,5 @@ def linear_recurrence(
     array([1.  , 1.5 , 1.75])
     """
     number = initial if isinstance(initial, (int, float, complex)) else None
-    inputs = {"a": a, "b": b, "initial": initial if number is None else None}
-    return enter(_linear_recurrence, inputs, number, axis, reverse, out, stream=stream)
+    inputs = a, b, initial if number is None else None
+    return enter(_linear_recurrence, inputs, (number, axis, reverse, out), stream)

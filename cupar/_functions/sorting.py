@@ -126,7 +126,7 @@ def sort(
     >>> arrays.sort(np.array([3, -1, 2]), less=lambda a, b: abs(a) < abs(b))
     array([-1,  2,  3])
     """
-    return enter(_sort, {"x": x}, axis, descending, stable, less, out, stream=stream)
+    return enter(_sort, (x,), (axis, descending, stable, less, out), stream)
 
 
 class TopK(NamedTuple):
@@ -194,7 +194,7 @@ def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, str
     >>> values, indices
     (array([9, 7]), array([1, 3]))
     """
-    found: TopK = enter(_top_k, {"x": x}, k, axis, largest, stream=stream)
+    found: TopK = enter(_top_k, (x,), (k, axis, largest), stream)
     return found
 
 
@@ -272,4 +272,4 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None,
     >>> arrays.searchsorted(np.array([1, 3, 5]), np.array([0, 3, 9]))
     array([0, 1, 3])
     """
-    return enter(_searchsorted, {"x1": x1, "x2": x2, "sorter": sorter}, side, stream=stream, numbers=True)
+    return enter(_searchsorted, (x1, x2, sorter), (side,), stream, numbers=True)

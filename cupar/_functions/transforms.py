@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from .._base.sizes import is_size
-from .._program import known as programs
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
 from ..transform import binary_transform
@@ -20,6 +19,7 @@ from .values import casting, dtype_of, naming_dtype
 
 def _transform(work: Work, *given: Any) -> Operand:
     *xs, op, numbers, dtype, out = given
+    numbers = (None,) * len(xs) if numbers is None else numbers
     shapes = [each.shape for each in xs if each is not None]
     try:
         shape = broadcast(shapes)
@@ -48,7 +48,7 @@ def _transform(work: Work, *given: Any) -> Operand:
     return target
 
 
-_transform.out_is_last = True  # type: ignore[attr-defined]  # as of `programs.output_of`
+_transform.out_is_last = True  # type: ignore[attr-defined]  # as of `_program.known.output_of`
 
 
 def _number(name: str, given: Any) -> Any:
@@ -115,17 +115,15 @@ def transform(
     """
     if not xs:
         raise TypeError("xs: expected at least one array, got none")
-    numbers = tuple([each if isinstance(each, _NUMBERS) else None for each in xs])
-    arrays = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
-    arguments, asked = (op, numbers, dtype, out), None
-    if stream is like is num_items is None:
-        asked = programs.call(_transform, arrays, arguments)
-        if asked is not None and type(asked) is not programs.Asked:
-            return asked
-    inputs = {f"xs[{i}]": each for i, each in enumerate(arrays)}
-    optional = [name for name, number in zip(inputs, numbers, strict=True) if number is not None]
-    named = {"stream": stream, "like": like, "num_items": num_items}
-    return enter(_transform, inputs, *arguments, **named, optional=optional, asked=asked)
+    numbers, optional = None, list[str]()
+    for i, each in enumerate(xs):
+        if isinstance(each, _NUMBERS):
+            optional.append(f"xs[{i}]")
+    if optional:
+        numbers = tuple([each if isinstance(each, _NUMBERS) else None for each in xs])
+        xs = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
+    arguments = op, numbers, dtype, out
+    return enter(_transform, xs, arguments, stream, like, num_items, optional=optional, prefix="xs")
 
 
 _NUMBERS = (bool, int, float, complex, np.generic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -89,9 +90,10 @@ def operator_of(partials: Partials, number: int) -> Any:
     def computed(_: Any, xs: Sequence[Any]) -> Any:
         function = partials.of_numbers
         function = function.unchanged() if isinstance(function, UserFunction) else function
-        given = {f"x{i}": each.detach().resolve_conj() for i, each in enumerate(xs)}
+        given = tuple([each.detach().resolve_conj() for each in xs])
         with named("derivative"):
-            return [*device.using(not xs[0].is_cuda, enter, _body, given, function)]
+            call = partial(enter, _body, given, (function,), prefix="xs")
+            return [*device.using(not xs[0].is_cuda, call)]
 
     def kernel(xs: Sequence[Any]) -> Any:
         return computed(xs[0], xs)

@@ -10,7 +10,6 @@ from .._functions import scans
 from .._functions.calls import enter
 from .._functions.recurrences import recurrence_gradients
 from .._functions.values import flag
-from .._program import known as programs
 from . import inductor
 from .operators import (
     batched,
@@ -20,7 +19,6 @@ from .operators import (
     is_batched,
     is_eager,
     is_plain,
-    numpy_dtype,
     on_device,
     operator,
     records,
@@ -36,13 +34,7 @@ _NEW = (None, None, None)  # arrays for results
 @on_device
 def _scanned(a: Any, b: Any, initial: Any, dim: int, reverse: bool) -> Any:
     given = without_gradient(a), without_gradient(b), without_gradient(initial)
-    found = programs.call(scans._linear_recurrence, given, (None, dim, reverse, None))
-    if found is None or type(found) is programs.Asked:
-        if numpy_dtype("b", b.dtype).kind == "b":
-            raise TypeError("b: expected numbers, got torch.bool")
-        inputs = dict(zip(("a", "b", "initial"), given, strict=True))
-        return enter(scans._linear_recurrence, inputs, None, dim, reverse, None, asked=found)
-    return found
+    return enter(scans._linear_recurrence, given, (None, dim, reverse, None))
 
 
 def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
@@ -96,11 +88,7 @@ def _backward_scanned(grad: Any, a: Any, h: Any, initial: Any, dim: int, reverse
         a, h, grad, initial = given
         initial = None if initial is None else initial.conj().resolve_conj()
         given = a.conj().resolve_conj(), h.conj().resolve_conj(), grad, initial
-    found = programs.call(recurrence_gradients, given, (dim, reverse, _NEW))
-    if found is None or type(found) is programs.Asked:
-        inputs = dict(zip(("a", "h", "grad", "initial"), given, strict=True))
-        return enter(recurrence_gradients, inputs, dim, reverse, _NEW, asked=found)
-    return found
+    return enter(recurrence_gradients, given, (dim, reverse, _NEW))
 
 
 def _backward_kernel(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:

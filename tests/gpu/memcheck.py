@@ -406,8 +406,8 @@ def gradients(dtype, n):
         used = shape[0] * shape[1]
         a, h, grad = ((random("f4", n)[:used] * scale).reshape(shape) for scale in (0.005, 1, 0.1))
         for reverse in (False, True):
-            inputs = {"a": a, "h": h, "grad": grad, "initial": None}
-            of_a, of_b, _ = enter(recurrence_gradients, inputs, -1, reverse, (None, None, None))
+            arguments = -1, reverse, (None, None, None)
+            of_a, of_b, _ = enter(recurrence_gradients, (a, h, grad, None), arguments)
             step = -1 if reverse else 1
             a_, h_, grad_, of_a, of_b = (
                 cp.asarray(each).get()[:, ::step] for each in (a, h, grad, of_a, of_b)

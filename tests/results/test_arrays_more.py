@@ -258,9 +258,8 @@ def test_gradients_of_linear_recurrences(lib, shape, axis, reverse, has_initial)
     a, h, grad = (random.random(shape).astype("f4") for _ in range(3))
     before = random.random(np.delete(shape, axis)).astype("f4") if has_initial else None
     a[...] = a * 0.9
-    given = {"a": a, "h": h, "grad": grad, "initial": before}
-    inputs = {name: None if each is None else lib.array(each) for name, each in given.items()}
-    found = enter(recurrence_gradients, inputs, axis, reverse, (None, None, None))
+    inputs = tuple([None if each is None else lib.array(each) for each in (a, h, grad, before)])
+    found = enter(recurrence_gradients, inputs, (axis, reverse, (None, None, None)))
     turned = [np.moveaxis(each.astype("f8"), axis, -1)[..., :: -1 if reverse else 1] for each in (a, h, grad)]
     *of_items, of_initial = gradients(*turned, before)
     for one, expected in zip(found[:2], of_items, strict=True):

@@ -57,32 +57,34 @@ class Repeated:
             if names.get("enter") is ENTER:
                 monkeypatch.setitem(names, "enter", self.enter)
 
-    def enter(self, function, inputs, *arguments, **named):
-        call = partial(ENTER, function, **named)
+    def enter(self, function, inputs, arguments=(), stream=None, like=None, num_items=None, *more, **named):
+        def call(inputs, arguments):
+            return ENTER(function, inputs, arguments, stream, like, num_items, *more, **named)
+
         if self._is_anew or self._is_within:  # a part has arrays of certain extents alone
-            return call(inputs, *arguments)
+            return call(inputs, arguments)
         self._is_within = True
         try:
-            return self._entered(call, function, inputs, arguments, named)
+            return self._entered(call, inputs, arguments, stream is like is num_items is None)
         finally:
             self._is_within = False
 
-    def _entered(self, call, function, inputs, arguments, named):
+    def _entered(self, call, inputs, arguments, is_plain):
         first = self._anew(call, inputs, arguments)
-        if not self._is_plain(named) or any(each is first for each in inputs.values()):
+        if not is_plain or any(each is first for each in inputs):
             return first
         # What a call writes to is the user's: others write to a copy.
         arguments = self._apart(arguments)
         before = self.made
         for _ in range(3):  # the first one is known, the second traced, the third made by the program
-            same(call(inputs, *arguments), first)
+            same(call(inputs, arguments), first)
         if self.made == before:
             return first
         for extent in (EXTENTS[0], *self._random.choice(EXTENTS[1:], 2, replace=False)):
-            other = {name: self._other(each, extent) for name, each in inputs.items()}
+            other = tuple([self._other(each, extent) for each in inputs])
             self._check(call, other, self._apart(arguments, extent))
         for _ in range(4):
-            other = {name: self._renumbered(each) for name, each in inputs.items()}
+            other = self._renumbered(inputs)
             self._check(call, other, self._renumbered(arguments))
         return first
 
@@ -90,7 +92,7 @@ class Repeated:
         """Compare a call by its program, if it has one, with one that is made anew."""
         expected = self._result(partial(self._anew, call, inputs, self._apart(arguments)))
         for _ in range(2):
-            found = self._result(partial(call, inputs, *self._apart(arguments)))
+            found = self._result(partial(call, inputs, self._apart(arguments)))
             if isinstance(expected, Exception):
                 assert type(found) is type(expected), (found, expected)
                 assert str(found) == str(expected)
@@ -108,7 +110,7 @@ class Repeated:
     def _anew(self, call, inputs, arguments):
         self._is_anew = True
         try:
-            return call(inputs, *arguments)
+            return call(inputs, arguments)
         finally:
             self._is_anew = False
 
@@ -118,10 +120,6 @@ class Repeated:
             return call()
         except Exception as error:
             return error
-
-    @staticmethod
-    def _is_plain(named):
-        return all(named.get(name) is None for name in ("stream", "like", "num_items"))
 
     @staticmethod
     def _apart(arguments, extent=EXTENTS[0]):
