@@ -94,7 +94,7 @@ class ConstantIterator(Iterator):
 
     def __init__(self, value: Any) -> None:
         if is_size(value):
-            self._pack(value, _DTYPES[type(value.value)])
+            self._pack(value, _DTYPES.get(type(value.value)) or value.value.dtype)
             return
         dtype = structs.dtype_of_value(_int_of_64_bits("value", value))
         try:

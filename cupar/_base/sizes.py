@@ -33,11 +33,11 @@ class Tracer(Protocol):
 
 
 class Size:
-    """A number with the expression that computed it; or another result of a function of sizes.
+    """A number with the expression that computed it; or a NumPy scalar, or what a function of sizes returns.
 
     It is no subclass of int: C code would read its value without asking. Whatever needs a plain int (`range`,
     `numpy.empty`, `int`, `hash`, text) records a guard that the size is this one. Floats are compared, and
-    given to functions of sizes; they have no arithmetic.
+    given to functions of sizes; they have no arithmetic. Any other value is only given to such functions.
 
     Attributes
     ----------
@@ -55,11 +55,16 @@ class Size:
     def __init__(self, value: Any, text: str, tracer: Tracer, level: int = 0) -> None:
         self.value, self.text, self.tracer, self.level = value, text, tracer, level
 
-    def _fixed(self) -> Any:
-        if not isinstance(self.value, (int, float)):
-            raise TypeError(f"{type(self.value).__name__} is no number")
-        self.tracer.fix(self)
+    def _known(self) -> Any:
+        """Return a number of Python's; TypeError if it is another value."""
+        if type(self.value) not in _PYTHONS:
+            raise TypeError(f"expected a plain number, got a {type(self.value).__name__}")
         return self.value
+
+    def _fixed(self) -> Any:
+        value = self._known()
+        self.tracer.fix(self)
+        return value
 
     def __index__(self) -> int:
         return operator.index(self._fixed())
@@ -122,6 +127,7 @@ class Size:
     __ge__: Callable[[Any, Any], Any]
 
 
+_PYTHONS = frozenset((int, float, bool))
 _NEUTRAL = {"+": 0, "-": 0, "*": 1, "//": 1, "|": 0, "^": 0, "<<": 0, ">>": 0}  # on the right
 _EITHER = ("+", "*", "|", "^")  # and on the left
 
@@ -155,7 +161,7 @@ def _unary(name: str, text: str) -> None:
     plain: Any = getattr(operator, name)
 
     def operation(self: Size) -> Any:
-        return self.tracer.define(text.format(self.text), plain(self.value), self.level)
+        return self.tracer.define(text.format(self.text), plain(self._known()), self.level)
 
     setattr(Size, f"__{name}__", operation)
 
@@ -165,12 +171,16 @@ def _comparison(name: str, sign: str) -> None:
 
     def operation(self: Size, other: Any) -> Any:
         if type(other) is Size:
-            holds, text, level = plain(self.value, other.value), other.text, max(self.level, other.level)
+            holds, text, level = (
+                plain(self._known(), other._known()),
+                other.text,
+                max(self.level, other.level),
+            )
             if text == self.text:
                 return holds
         elif isinstance(other, (int, float)):
             text = literal(other)
-            holds, level = plain(self.value, other), self.level
+            holds, level = plain(self._known(), other), self.level
         else:
             return NotImplemented
         said = f"{self.text} {sign} {text}"
@@ -214,6 +224,17 @@ def is_size(value: Any) -> TypeGuard[Size]:
 def is_integer(value: Any) -> TypeGuard[Size]:
     """Whether a value is a size, and an integer."""
     return type(value) is Size and isinstance(value.value, int)
+
+
+def python(value: Any) -> Any:
+    """Return a number of Python's for a size that is a NumPy scalar, and any other value unchanged."""
+    if type(value) is Size and type(value.value) not in _PYTHONS:
+        return value.tracer.apply(_item, (value,))[0]
+    return value
+
+
+def _item(value: Any) -> tuple[Any]:
+    return (value.item(),)
 
 
 def index(value: Any) -> Any:

@@ -560,7 +560,7 @@ def _entered(
             flag(name, arguments[place - len(inputs)])
         given = (*inputs.values(), *arguments) if trace is None else trace.arguments
         for name, each in zip(inputs, given, strict=False):
-            if numbers and (sizes.is_size(each) or isinstance(each, (bool, int, float, complex))):
+            if numbers and isinstance(sizes.value_of(each), (bool, int, float, complex)):
                 operands.append(_number(name, each, library.memory(first).dtype))
             else:
                 operands.append(None if each is None else operand_of(work, name, each, num_items))

@@ -75,10 +75,12 @@ def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any],
     if method not in _METHODS:
         raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
     wanted = np.asarray(q)
-    found = wanted.ravel().tolist()
+    found = [*map(sizes.python, wanted.ravel().tolist())]
     is_known = wanted.dtype.kind in "iuf" or all(map(sizes.is_size, found))
     if not is_known or False in [0 <= each <= 1 for each in found]:
         raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
+    if wanted.dtype.kind == "O":
+        wanted = np.array(found, object).reshape(wanted.shape)
     return wanted, method in ("lower", "higher", "nearest")
 
 
@@ -308,7 +310,7 @@ def segment_quantile(
     number = out.size
     if not number:
         return out
-    within, part = accumulated(out.dtype), constant(_FLOAT.type(fraction))
+    within, part = accumulated(out.dtype), ConstantIterator.of(fraction.item(), _FLOAT)
     bounds = cast(starts.items, INT64), cast(ends.items, INT64)
     ranks = work.kept(TransformIterator(ZipIterator(*bounds, part), _rank_in_range, INT64), number)
     low, high = (work.temporary(number, x.dtype) for _ in range(2))

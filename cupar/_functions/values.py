@@ -136,6 +136,7 @@ def dtype_with(init: Any, items: np.dtype[Any]) -> np.dtype[Any]:
 
     TypeError if that is of a lesser kind than theirs.
     """
+    init = sizes.value_of(init)
     if items.names is not None or not (isinstance(init, np.generic) or libraries.is_array(init)):
         return items
     found = own_dtype(init, "init")
@@ -157,7 +158,10 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     Of a size, the array is one, too: see `sizes.value_of`.
     """
     if sizes.is_size(value):
-        is_exact = type(value.value) is (float if dtype in _FLOATS else int) and dtype in _EXACT
+        is_exact = (
+            isinstance(value.value, (float, np.floating)) if dtype in _FLOATS else type(value.value) is int
+        )
+        is_exact = is_exact and dtype in _EXACT
         return sizes.apply(_array_of if is_exact else _initial, value, dtype, name)[0]
     return _initial(value, dtype, name)[0]
 
@@ -212,8 +216,8 @@ def flag(name: str, value: Any) -> bool:
 
 def whole(name: str, value: Any) -> int:
     """Return an integer of any sign; raise TypeError for other objects."""
-    if sizes.is_integer(value):
-        return value  # type: ignore[return-value]
+    if sizes.is_integer(found := sizes.python(value)):
+        return found  # type: ignore[return-value]
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
     return int(value)

@@ -23,6 +23,7 @@ from .render import MISS, Program, rendered, syntax_of
 from .trace import CannotTraceError, Trace
 
 _MOST_PROGRAMS = 4  # of a key, for sizes of different kinds
+_MOST_ITEMS = 64  # of a host array, for its numbers to vary
 _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call has used
 
 
@@ -30,8 +31,11 @@ _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call 
 
 _WRITEABLE = f"{tokens.NUMPYS.layout}, {{v}}.flags.writeable"
 _ARRAYS = {_WRITEABLE, *[each.layout for each in (tokens.NUMPYS, tokens.CUPYS, tokens.TENSORS)]}
-_NUMBERS = frozenset((int, float))  # that can vary
-_NUMBER, _SOME = "found.append({v})", "_without_numbers({v}, found, operators)"  # of those that do
+_DTYPES = "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8"
+_NUMBERS = frozenset((int, float, *[np.dtype(each).type for each in _DTYPES.split()]))  # that can vary
+# The tokens of arguments whose numbers do.
+_NUMBER, _SOME = "found.append({v})", "_without_numbers({v}, found, operators)"
+_ITEMS = "_without_items({v}, found)"
 # Of tuples and lists, of inputs or not.
 _SEVERAL = {each: f"_several({{v}}, {each}, found, operators)" for each in (True, False)}
 
@@ -73,6 +77,8 @@ def _numbers_of(value: Any) -> list[Any]:
     """Return the numbers in an argument that can vary."""
     if type(value) in _NUMBERS:
         return [value]
+    if type(value) is np.ndarray:
+        return value.ravel().tolist() if value.dtype.type in _NUMBERS and value.size <= _MOST_ITEMS else []
     return [each for each in value if type(each) in _NUMBERS] if type(value) in (tuple, list) else []
 
 
@@ -83,10 +89,20 @@ def _without_numbers(value: Any, found: list[Any], operators: list[Any]) -> Hash
     return (*map(type, value),), _several(others, False, found, operators)
 
 
+def _without_items(value: Any, found: list[Any]) -> Hashable:
+    """Return the token of a host array whose items vary; these are appended to `found`."""
+    if value.dtype.type not in _NUMBERS or value.size > _MOST_ITEMS:
+        raise NoTokenError
+    found += value.ravel().tolist()
+    return value.dtype, value.shape
+
+
 def _with_sizes(value: Any, sizes: Iterator[Any]) -> Any:
     """Return an argument in which sizes take the place of its numbers."""
     if type(value) in _NUMBERS:
         return next(sizes)
+    if type(value) is np.ndarray:
+        return np.array([next(sizes) for _ in range(value.size)], object).reshape(value.shape)
     return type(value)([next(sizes) if type(each) in _NUMBERS else each for each in value])
 
 
@@ -118,9 +134,20 @@ class _Reader:
         if output is not None and texts[output] == tokens.NUMPYS.layout:
             texts[output] = _WRITEABLE
         for i in varying:
-            texts[i] = _SOME if texts[i] in _SEVERAL.values() else _NUMBER
+            texts[i] = (
+                _ITEMS
+                if texts[i] == tokens.HOST_ARRAY
+                else _SOME
+                if texts[i] in _SEVERAL.values()
+                else _NUMBER
+            )
         self._texts, self.varying, self.fixed, self.last = texts, varying, fixed, list[Any]()
         self.read = tokens.key_maker(texts, _NAMES, **self._lists())
+
+    def numbers_of(self, given: tuple[Any, ...]) -> list[list[Any]]:
+        """Return the numbers in each argument that can vary."""
+        pairs = zip(self._texts, given, strict=True)
+        return [[] if text in _ARRAYS else _numbers_of(each) for text, each in pairs]
 
     def _lists(self) -> dict[str, list[int]]:
         found = [i for i, text in enumerate(self._texts) if text in _ARRAYS]
@@ -132,7 +159,7 @@ class _Reader:
         return tokens.matcher(self._texts, _NAMES, given, **self._lists())
 
 
-_NAMES = {"_several": _several, "_without_numbers": _without_numbers}
+_NAMES = {"_several": _several, "_without_numbers": _without_numbers, "_without_items": _without_items}
 
 
 def _reader(
@@ -149,7 +176,7 @@ def _reader(
 def _compared(classes: tuple[Any, ...], given: tuple[Any, ...]) -> _Reader:
     """Return the reader of a call with a new key: numbers that are not those of the last such call vary."""
     reader: _Reader = _READERS.find(classes) or _reader(classes)
-    last, numbers = reader.last, [*map(_numbers_of, given)]
+    last, numbers = reader.last, reader.numbers_of(given)
     changed = [i for i, (one, other) in enumerate(zip(numbers, last)) if one != other]  # noqa: B905
     varying = reader.varying.union(changed) - reader.fixed
     if varying != reader.varying:

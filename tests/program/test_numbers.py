@@ -126,6 +126,37 @@ CASES = {
         lambda q: np.quantile(X, [q, 0.5, 0]).astype("f4"),
         [0.3, 0.0, 0.7, 1.0, 0.5],
     ),
+    "quantile of an array": (
+        lambda q: arrays.quantile(X, np.array([[q, 0.5], [0, 1]], "f4")),
+        lambda q: np.quantile(X, np.array([[q, 0.5], [0, 1]], "f4").astype("f8")).astype("f4"),
+        [0.3, 0.0, 0.7, 1.0, 0.5],
+    ),
+    "quantile of a scalar": (
+        lambda q: arrays.quantile(X, np.float32(q)),
+        lambda q: np.quantile(X, float(np.float32(q))),
+        [0.3, 0.0, 0.7, 1.0, 0.31],
+    ),
+    "quantile of a segment": (
+        lambda q: arrays.segment_quantile(X, np.array([3]), np.array([20]), q)[0],
+        lambda q: np.quantile(X[3:20], q),
+        [0.3, 0.0, 0.7, 1.0, 0.31],
+    ),
+    "roll by a scalar": (lambda n: arrays.roll(X, np.int8(n)), lambda n: np.roll(X, n), INTEGERS),
+    "times a scalar": (
+        lambda v: arrays.transform(operator.mul, X, np.float32(v)),
+        lambda v: X * np.float32(v),
+        FLOATS,
+    ),
+    "times a byte": (
+        lambda n: arrays.transform(operator.mul, I.astype("u1"), np.uint8(n % 256)),
+        lambda n: I.astype("u8") * np.uint64(n % 256),
+        INTEGERS,
+    ),
+    "init of a larger dtype": (
+        lambda v: arrays.reduce(X, np.fmax, init=np.float64(v)),
+        lambda v: np.float64(max(X.max(), v)),
+        FLOATS[2:7],
+    ),
     "bincount": (
         lambda n: arrays.bincount(I, minlength=n),
         lambda n: np.bincount(I, minlength=n),
@@ -186,6 +217,15 @@ def test_another_number_is_the_same_program(case, made):
             zero = np.equal(wanted, 0)
             np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(np.asarray(wanted)[zero]))
     assert made[-len(numbers) :].count(True) > len(numbers) // 2
+
+
+def test_a_scalar_of_numpys_is_no_number_of_pythons():
+    """It has a dtype, and is compared and computed with by NumPy: what is not made for one raises."""
+    tracer, (x,) = traced(np.float64(0.5))
+    for function in (float, int, bool, str, hash, operator.neg, lambda v: v < 1, lambda v: v + 1, round):
+        with pytest.raises(TypeError):
+            function(x)
+    assert not tracer.guards
 
 
 def test_shuffles_of_other_seeds_are_those_of_calls_that_are_made_anew():

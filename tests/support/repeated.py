@@ -105,6 +105,9 @@ class Repeated:
             return type(given)(map(self._renumbered, given))
         if type(given) is int and abs(given) < 1000:
             return self._random.choice(INTEGERS)(given)
+        if isinstance(given, (np.floating, np.integer)) and abs(given) < 100:
+            with np.errstate(all="ignore"):
+                return np.asarray(self._renumbered(given.item())).astype(given.dtype)[()]
         return self._random.choice(FLOATS)(given) if type(given) is float else given
 
     def _anew(self, call, inputs, arguments):
