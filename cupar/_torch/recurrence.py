@@ -19,6 +19,7 @@ from .operators import (
     is_batched,
     is_eager,
     is_plain,
+    numpy_dtype,
     on_device,
     operator,
     records,
@@ -34,6 +35,8 @@ _NEW = (None, None, None)  # arrays for results
 @on_device
 def _scanned(a: Any, b: Any, initial: Any, dim: int, reverse: bool) -> Any:
     given = without_gradient(a), without_gradient(b), without_gradient(initial)
+    if numpy_dtype("b", b.dtype).kind == "b":
+        raise TypeError("b: expected numbers, got torch.bool")
     return enter(scans._linear_recurrence, given, (None, dim, reverse, None))
 
 
