@@ -279,7 +279,8 @@ def _check_bool(name: str, value: Any) -> None:
 def clear(*, memory: bool = True, disk: bool = True) -> None:
     """Forget all builds: those of this process, those on disk, or both.
 
-    Algorithm objects that a program holds go on working, and so do processes that are storing a build.
+    Algorithm objects that a program holds go on working, and so do processes that are storing a build. What
+    the process has kept of functions that were given as operators is forgotten with its builds.
 
     Parameters
     ----------

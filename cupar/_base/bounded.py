@@ -1,4 +1,4 @@
-"""Bounded maps, safe with threads, forks and interrupts; and the list of process-wide tables of builds."""
+"""Bounded maps, safe with threads, forks and interrupts; and the list of a process's tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Bounded(Generic[V]):
         return self._do(len)
 
 
-# --- Tables of builds, and of what is made of builds -------------------------------------------------------
+# --- Tables of builds, of what is made of builds, and of users' functions -----------------------------------
 
 registered: list[Any] = []
 
@@ -103,7 +103,7 @@ def of_builds(table: T) -> T:
 
 
 def clear() -> None:
-    """Empty all tables of builds."""
+    """Empty all tables."""
     for table in [*registered]:
         (getattr(table, "cache_clear", None) or table.clear)()
 

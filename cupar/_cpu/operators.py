@@ -34,7 +34,7 @@ from .values import (
     converted,
     division,
     inlined,
-    kept,
+    of_user,
     struct_maker,
     value_of,
 )
@@ -178,7 +178,7 @@ def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
 
 def _typed(op: Operator, arguments: tuple[Any, ...]) -> tuple[Any, np.dtype[Any] | str]:
     """Return what numba makes of a user's function for some types, and what it returns: see `returned`."""
-    compiled = kept((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
+    compiled = of_user((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
     return compiled, returned(compiled.signature.return_type, NUMBA)
 
 

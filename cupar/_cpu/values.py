@@ -18,7 +18,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from .. import structs
-from .._base.bounded import Bounded
+from .._base.bounded import Bounded, of_builds
 from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_types import array_of, struct_type
@@ -63,12 +63,15 @@ def outlined(function: Any) -> Any:
     return _shared(function)
 
 
-_made: Final = Bounded[Any](functools.partial(LRUCache, 512))
+# What numba compiles: of cupar's own functions, and of users'.
+_own: Final = Bounded[Any](functools.partial(LRUCache, 512))
+_users: Final = of_builds(Bounded[Any](functools.partial(LRUCache, 512)))
 
 
 def forget_functions() -> None:
     """Have functions compiled anew from now on."""
-    _made.clear()
+    _own.clear()
+    _users.clear()
 
 
 def _shared(function: Any, **options: Any) -> Any:
@@ -77,14 +80,18 @@ def _shared(function: Any, **options: Any) -> Any:
         key = _identity(function), *options
     except TypeError:  # it calls functions of one build only
         return of_one_build(own(function, **options))
-    return kept(key, lambda: own(function, **options))
+    return _kept(_own, key, lambda: own(function, **options))
 
 
-def kept(key: Any, make: Callable[[], Any]) -> Any:
-    """Return what was made under a key, or make it."""
-    found = _made.get(key)
+def of_user(key: Any, make: Callable[[], Any]) -> Any:
+    """Return what numba compiled of a user's function under a key, or make it."""
+    return _kept(_users, key, make)
+
+
+def _kept(table: Bounded[Any], key: Any, make: Callable[[], Any]) -> Any:
+    found = table.get(key)
     if found is None:
-        found = _made[key] = make()
+        found = table[key] = make()
     return found
 
 

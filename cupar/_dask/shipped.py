@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from dask.base import tokenize
 
 from .._base import device
-from .._base.bounded import Bounded
+from .._base.bounded import Bounded, of_builds
 from .._fingerprint import walk
 from .._ir.resolve import resolve
 from ..operators import Op, OpKind, RawOp
@@ -72,7 +72,7 @@ def _token(op: Any, on_cpu: bool) -> str:
 
 
 # Operators by their tokens: each task brings an object of its own, and factories know the first.
-_known: Bounded[Any] = Bounded(partial(LRUCache, 256))
+_known: Bounded[Any] = of_builds(Bounded(partial(LRUCache, 256)))
 
 
 def shipped(

@@ -26,7 +26,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from .. import structs
-from .._base.bounded import Bounded
+from .._base.bounded import Bounded, of_builds
 from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._device import arrays
@@ -453,8 +453,8 @@ def _fingerprint(operator: object) -> Fingerprint:
 _KEPT: Final = 512
 _VARIANTS: Final = 4  # fingerprints kept for each code object, of closures over different values
 _LARGEST: Final = 1 << 16  # bytes of an encoding; a copy of everything the operator reads is kept with it
-_known_loads: Bounded[CodeSummary] = Bounded(partial(LRUCache, _KEPT))
-_recent: Bounded[tuple[Fingerprint, ...]] = Bounded(partial(LRUCache, _KEPT))
+_known_loads: Bounded[CodeSummary] = of_builds(Bounded(partial(LRUCache, _KEPT)))
+_recent: Bounded[tuple[Fingerprint, ...]] = of_builds(Bounded(partial(LRUCache, _KEPT)))
 
 
 def _loads(code: CodeType) -> CodeSummary:

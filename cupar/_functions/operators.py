@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.bounded import of_builds
 from .._ir.resolve import function_of
 from ..operators import Op, OpKind, RawOp
 
@@ -82,7 +83,7 @@ def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
 
     Those that have cells or defaults are not kept, as these may hold arrays.
     """
-    known = lru_cache(256)(make)
+    known = of_builds(lru_cache(256)(make))
 
     @wraps(make)
     def made(*given: Any) -> Any:
