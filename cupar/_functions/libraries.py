@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from ctypes import c_size_t, c_uint64, c_void_p
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -143,7 +144,13 @@ class _Torch(ArrayLibrary):
         return self._torch.from_numpy(given.copy()).to(self._place)
 
     def fresh(self, array: Any) -> Any:
-        return array.clone()
+        if self.on_cpu or _is_elsewhere(self._index):
+            return array.clone()
+        found = self.empty_like(array)
+        if nbytes := array.nbytes:  # by the driver, in two thirds of the time
+            places = c_uint64(found.data_ptr()), c_uint64(array.data_ptr())
+            driver.call("cuMemcpyDtoDAsync_v2", *places, c_size_t(nbytes), c_void_p(self.stream()))
+        return found
 
     def spans(self, given: Sequence[Any]) -> Spans | None:
         first, cls, index = given[0], self._torch.Tensor, self._index

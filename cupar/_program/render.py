@@ -18,6 +18,7 @@ from .._device import arrays, driver, peers
 from .memory import Own
 from .reads import PINNED_BYTES, reader, take
 from .trace import (
+    FRESH,
     Allocate,
     CannotTraceError,
     Contiguous,
@@ -129,6 +130,10 @@ def _shown(result: Any, found: list[Own], names: dict[str, Any]) -> str:
     if not isinstance(result, Own):
         raise CannotTraceError("a result that is no array")
     found.append(result)
+    kept = _FIRST_OF_FRESH.fullmatch(result.text)
+    if kept is not None:  # cut at once, not in each call
+        names[f"{kept[1]}_first"] = names[kept[1]][: int(kept[2])]
+        return f"{FRESH}({kept[1]}_first)"
     return result.text
 
 
@@ -367,6 +372,7 @@ def _plain(lines: Iterable[Line]) -> list[str]:
     return found
 
 
+_FIRST_OF_FRESH = re.compile(rf"{FRESH}\((_k\d+)\)\[:(\d+)\]")
 _VARIABLE = re.compile(r"\b(?:n\d+|b_\w+|e_\d+|s_\d+_\d+)\b")
 _ADDRESS = re.compile(r"b_(\d+)")
 _ASSIGNED = re.compile(r"(n\d+|b_\d+) = ")

@@ -277,8 +277,8 @@ class Trace:
         memory = self.library.memory(given)
         found = arrays.read("", memory, self.library.on_cpu)
         name = self.keep(given)
-        self.names[_FRESH] = self.library.fresh
-        own = Own(given, f"{_FRESH}({name})")  # a result is the user's, who may write to it
+        self.names[FRESH] = self.library.fresh
+        own = Own(given, f"{FRESH}({name})")  # a result is the user's, who may write to it
         self._known[id(given)] = own, in_c_order(found.address, found.dtype, memory.shape, given)
 
     def value_of(self, result: Any) -> Any:
@@ -288,7 +288,7 @@ class Trace:
             return tuple(values) if type(result) is tuple else type(result)(*values)
         if not isinstance(result, Own):
             return result
-        return self.library.fresh(result.real) if result.text.startswith(_FRESH) else result.real
+        return self.library.fresh(result.real) if result.text.startswith(FRESH) else result.real
 
     # --- Calls -------------------------------------------------------------------------------------------
 
@@ -453,7 +453,7 @@ class Trace:
 _MOST_READ = 8
 _NUMBERS = re.compile(r"\b(v_|n|h)(\d+)\b")
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
-_FRESH = "_fresh"
+FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack
 
 
