@@ -62,7 +62,7 @@ def test_nobody_asked(make, capsys):
     call, _ = add._take(0)
     call.prepare((1,))
     assert capsys.readouterr().err == ""
-    assert call.enqueue.__qualname__ == "made.<locals>.enqueue"  # as it was written out, with nothing around
+    assert call.enqueue.__qualname__ == "Executables.enqueuer.<locals>.enqueue"  # with nothing around it
 
 
 @pytest.mark.parametrize("off", ["", "0", "off", "False", "no"])
