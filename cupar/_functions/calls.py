@@ -251,12 +251,12 @@ class Work:
                 "length of the result, got None"
             )
 
-    def put(self, given: np.ndarray[Any, Any]) -> Any:
-        """Return a copy of a host array in the library's memory."""
+    def put(self, given: np.ndarray[Any, Any], size: Any = None) -> Any:
+        """Return a copy of a host array in the library's memory; one that is a size has a length."""
         with self.library.on(self.stream):
-            found = self.library.put(given)
+            found = self.library.put(sizes.value_of(given))
         if self._trace is not None:
-            self._trace.put(found)
+            self._trace.put(found, given, size)
         return found
 
     def first(self, x: Operand, count: int) -> Operand:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import structs
-from .._base.sizes import value_of
+from .._base import sizes
+from .._base.bounded import of_builds
 from .._ir.iterator import Iterator, over
 from .._ir.kinds import kind_of
 from .._kernels.reduce_by_index import is_atomic
@@ -105,7 +107,7 @@ def segments(
         if ids.dtype.kind == "b":
             ids = cast(ids, np.dtype(np.uint8))
         arrays = items, ids, out
-        by_index = reduce_by_index(*arrays, op, value_of(h_init), determinism=determinism)
+        by_index = reduce_by_index(*arrays, op, sizes.value_of(h_init), determinism=determinism)
         work.run(by_index, *arrays, size, number, h_init)
         return
     if items.dtype.itemsize <= _MOVED and items.dtype.names is None:
@@ -113,7 +115,7 @@ def segments(
     else:
         places, start, end = by_id(work, ids, size, number, positions(work, AxisLayout(1, size, 1)))
         taken = PermutationIterator(items, places)
-    reduction = segmented_reduce(taken, out, start, end, op, value_of(h_init))
+    reduction = segmented_reduce(taken, out, start, end, op, sizes.value_of(h_init))
     work.run(reduction, taken, out, number, start, end, h_init)
 
 
@@ -179,7 +181,7 @@ def segment_rows(
         )
         for each in offsets
     ]
-    reduction = segmented_reduce(taken, written, ends[0], ends[1], op, value_of(h_init))
+    reduction = segmented_reduce(taken, written, ends[0], ends[1], op, sizes.value_of(h_init))
     work.run(reduction, taken, written, total * inner, *ends, h_init)
     return out
 
@@ -474,18 +476,50 @@ def levels_of(dtype: np.dtype[Any], edges: np.ndarray[Any, Any]) -> np.ndarray[A
     return levels
 
 
-def _put_together(
-    work: Work, known: np.ndarray[Any, Any], levels: np.ndarray[Any, Any]
-) -> tuple[Operand, int]:
+def _with_levels(known: np.ndarray[Any, Any], levels: np.ndarray[Any, Any]) -> tuple[Any, int]:
     """Return an array of edges with levels in the memory behind them, and how many of its items come before.
 
-    One copy takes both there.
+    One copy takes both to a device.
     """
     number, unit = len(known), known.itemsize
     begin = -(-number * unit // 8) * 8
     both = np.zeros(begin + -(-levels.nbytes // unit) * unit, np.uint8)
     both[: known.nbytes], both[begin : begin + levels.nbytes] = known.view(np.uint8), levels.view(np.uint8)
-    return work.operand(work.put(both.view(known.dtype))), begin // unit
+    return both.view(known.dtype), begin // unit
+
+
+def _equal_bins_of(
+    dtype: np.dtype[Any], bins: int, low: Any, high: Any, of_edges: np.dtype[Any] | None = None
+) -> tuple[Any, ...]:
+    """Return an array of edges with levels behind them, its length, the edges' part of it, and both dtypes.
+
+    ValueError if there are no such levels, or the edges are not of a given dtype.
+    """
+    found = _known_bins(dtype, bins, low, high, math.copysign(1, low), math.copysign(1, high))
+    if of_edges not in (None, found[-1]):
+        raise ValueError(f"range: expected edges of {of_edges}")
+    return found
+
+
+@of_builds
+@lru_cache(64, typed=True)
+def _known_bins(dtype: np.dtype[Any], bins: int, low: Any, high: Any, *signs: float) -> tuple[Any, ...]:
+    known = edges_of(Operand(None, np.empty(0, dtype), (0,)), bins, (low, high))
+    levels = levels_of(dtype, known)
+    if levels is None:
+        raise ValueError("range: there are no levels for these bins")
+    both, begin = _with_levels(known, levels)
+    return both, len(both), begin, levels.dtype, known.dtype
+
+
+def _put_bins(work: Work, dtype: np.dtype[Any], bins: Any, interval: Any) -> tuple[Operand, Any, Any]:
+    """Return an array of edges with levels behind them, the edges' part of it, and the levels' dtype.
+
+    These are equal bins, whose number or range varies.
+    """
+    *_, levels, of_edges = _equal_bins_of(dtype, *map(sizes.value_of, (bins, *interval)))
+    both, size, begin, *_ = sizes.apply(_equal_bins_of, dtype, bins, *interval, of_edges)
+    return work.operand(work.put(both, size)), begin, levels
 
 
 def _counted_between(work: Work, x: Operand, edges: Operand, begin: int, number: int, dtype: str) -> Operand:
@@ -497,7 +531,7 @@ def _counted_between(work: Work, x: Operand, edges: Operand, begin: int, number:
         levels = levels.view(kind)[:number]
     hist = work.empty((number - 1,), INT64)
     wanted = x.items, hist.items, number, levels, x.size
-    work.run(histogram_range(*wanted), *wanted)
+    work.run(histogram_range(*map(sizes.value_of, wanted)), *wanted)
     return hist
 
 
@@ -508,12 +542,22 @@ def histogram_of(
     if x.dtype.kind == "b":
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
     check_weights(weights, x, "biufc")
-    known = edges_of(x, bins, interval, work)
-    number, levels = len(known) - 1, levels_of(x.dtype, known)
-    if weights is None and levels is not None:
-        both, begin = _put_together(work, known, levels)
+    levels: Any = None
+    if (
+        weights is None
+        and isinstance(interval, (tuple, list))
+        and True in map(sizes.is_size, (bins, *interval))
+    ):
+        number, (both, begin, levels) = bins, _put_bins(work, x.dtype, bins, interval)
+    else:
+        known = edges_of(x, bins, interval, work)
+        number, found = len(known) - 1, levels_of(x.dtype, known)
+        if weights is None and found is not None:
+            together, begin = _with_levels(known, found)
+            both, levels = work.operand(work.put(together)), found.dtype
+    if levels is not None:
         edges = work.first(both, number + 1)
-        hist = work.part(_counted_between, (x, both), begin, number + 1, levels.dtype.str)
+        hist = work.part(_counted_between, (x, both), begin, number + 1, levels.str)
     elif weights is None:
         edges, found = bins_of(work, x, known)
         hist = work.empty((number,), INT64)

@@ -98,7 +98,7 @@ class Placeholders(ArrayLibrary):
 class Recording(Trace):
     """A trace of calls that are not made, for arrays of known shapes."""
 
-    def put(self, given: Placeholder) -> None:
+    def put(self, given: Placeholder, source: Any, size: Any) -> None:
         self._known[id(given)] = self._allocated(given, given.memory.shape, given.memory.dtype)
 
     def run(self, algorithm: Any, arguments: Sequence[Any], stream: Any) -> None:

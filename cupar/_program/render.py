@@ -21,7 +21,7 @@ from .trace import (
     FRESH,
     Allocate,
     CannotTraceError,
-    Contiguous,
+    Copied,
     Copy,
     Define,
     Guard,
@@ -237,9 +237,10 @@ class _Lines:
                 launches = []
             if isinstance(each, Allocate):
                 lines += self._allocated(each)
-            elif isinstance(each, Contiguous):
-                self._names["_contiguous"] = self._trace.library.contiguous
-                lines.append(f"r_{each.number} = _contiguous({each.source})")
+            elif isinstance(each, Copied):
+                name = f"_{each.method}"
+                self._names[name] = getattr(self._trace.library, each.method)
+                lines.append(f"r_{each.number} = {name}({each.source})")
                 lines += self._addressed(each.number)
             elif isinstance(each, Copy):
                 lines.append(f"_copy({each.target}, {each.source}, {each.nbytes}, stream)")

@@ -48,10 +48,11 @@ class Allocate(NamedTuple):
     own: Own
 
 
-class Contiguous(NamedTuple):
-    """A copy of a strided array in C's order: variable ``r_k``, at ``b_k``."""
+class Copied(NamedTuple):
+    """An array that a method of the library makes of another one: variable ``r_k``, at ``b_k``."""
 
     number: int
+    method: str
     source: str
     own: Own
 
@@ -89,7 +90,7 @@ class Read(NamedTuple):
     items: int
 
 
-Line = Define | Guard | Allocate | Contiguous | Launch | Copy | Read
+Line = Define | Guard | Allocate | Copied | Launch | Copy | Read
 
 
 def texts_of(line: Line) -> list[str]:
@@ -100,7 +101,7 @@ def texts_of(line: Line) -> list[str]:
         return [line.problem, *line.values.values()]
     if isinstance(line, Copy):
         return [*line]
-    if isinstance(line, Contiguous):
+    if isinstance(line, Copied):
         return [line.source]
     return [line.address if isinstance(line, Read) else line.text]
 
@@ -244,13 +245,17 @@ class Trace:
         copied = self.library.contiguous(x)
         if copied is None or copied is x:
             raise CannotTraceError("a strided array that the library does not copy")
-        index, self._made[id(copied)] = self._new("r"), copied
-        own, found = Own(copied, f"r_{index}"), self.library.memory(copied)
-        self.lines.append(Contiguous(index, f"x_{i}", own))
-        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(found.shape)]
+        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(x.shape)]
+        return self._copied(copied, "contiguous", f"x_{i}", shape)
+
+    def _copied(self, made: Any, method: str, source: str, shape: Sequence[Any]) -> tuple[Own, Memory]:
+        """Write down that a method of the library has made an array of another one."""
+        index, self._made[id(made)] = self._new("r"), made
+        own, found = Own(made, f"r_{index}"), self.library.memory(made)
+        self.lines.append(Copied(index, method, source, own))
         address = arrays.read("", found, self.library.on_cpu).address
         place = Size(address, f"b_{index}", self, self.level + 1)
-        return own, in_c_order(place, structs.normal("x", found.dtype), shape, copied)
+        return own, in_c_order(place, structs.normal("x", found.dtype), shape, made)
 
     def output(self, array: Any) -> tuple[Own, Memory]:
         """Return an array of the call that it writes to, and its memory."""
@@ -272,8 +277,14 @@ class Trace:
         address = arrays.read("", self.library.memory(made), self.library.on_cpu).address
         return own, in_c_order(Size(address, f"b_{index}", self, self.level + 1), dtype, shape, made)
 
-    def put(self, given: Any) -> None:
-        """Take an array that the library has made of one of the host; all calls read the same one."""
+    def put(self, given: Any, source: Any, size: Any) -> None:
+        """Take an array that the library has made of one of the host, which may be a size of some length.
+
+        If it is none, all calls read the same one.
+        """
+        if is_size(source):
+            self._known[id(given)] = self._copied(given, "put", source.text, (size,))
+            return
         memory = self.library.memory(given)
         found = arrays.read("", memory, self.library.on_cpu)
         name = self.keep(given)

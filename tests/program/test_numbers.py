@@ -157,6 +157,16 @@ CASES = {
         lambda v: np.float64(max(X.max(), v)),
         FLOATS[2:7],
     ),
+    "histogram of a range": (
+        lambda v: arrays.histogram(X, bins=4, range=(v, 1.0)).edges,
+        lambda v: np.histogram(X, 4, (v, 1.0))[1].astype("f4"),
+        [0.0, 0.5, -0.0, 0.25, -1.5, -0.0, 1.0, -2.0, -3.0],
+    ),
+    "histogram of a number": (
+        lambda n: arrays.histogram(X, bins=n, range=(0, 1)).hist,
+        lambda n: np.histogram(X, n, (0, 1))[0],
+        [3, 1, 5, 9, 20, 100],
+    ),
     "bincount": (
         lambda n: arrays.bincount(I, minlength=n),
         lambda n: np.bincount(I, minlength=n),
@@ -280,6 +290,31 @@ def test_a_number_that_a_function_needs_itself_is_part_of_keys_again(traces, mad
             np.testing.assert_array_equal(arrays.diff(I, n=n), np.diff(I, n=n))
     assert len(traces) <= 4 + 3 + 2
     assert made[-7:] == [True] * 7
+
+
+def test_a_range_whose_edges_are_of_another_dtype_takes_the_general_path():
+    for high in (1.0, 2.0, 3.0, 1e38, 3.4e38, 4.0, 1e300, 5.0):
+        known._KNOWN.clear()
+        known._RECENT.clear()
+        expected = arrays.histogram(X, bins=4, range=(-high, high))
+        for _ in range(2):
+            for other in (1.5, high):
+                found = arrays.histogram(X, bins=4, range=(-other, other))
+            np.testing.assert_array_equal(found.hist, expected.hist)
+            np.testing.assert_array_equal(found.edges, expected.edges, strict=True)
+    for interval in ((1.0, 0.5), (0.0, math.inf), (math.nan, 1.0)):
+        with pytest.raises(ValueError, match="^range: expected two finite numbers that rise"):
+            arrays.histogram(X, bins=4, range=interval)
+    for bins in (0, -1, 2**40):
+        with pytest.raises(ValueError, match="^bins: expected from 1 to"):
+            arrays.histogram(X, bins=bins, range=(0.0, 1.0))
+
+
+def test_edges_are_an_array_of_each_call():
+    for high in (1.0, 2.0, 1.0, 3.0, 2.0, 1.0):
+        found = arrays.histogram(X, bins=2, range=(0.0, high)).edges
+        assert found.tolist() == [0, high / 2, high]
+        found[:] = 7
 
 
 def test_a_number_that_is_no_integer_is_refused():
