@@ -185,7 +185,7 @@ class Guard:
             now = dispatcher.targetoptions
             if len(now) != len(options) or any(now.get(n, MISSING) is not o for n, o in options.items()):
                 return False
-        return all(each.holds() for each in self.linked)
+        return not self.linked or all(each.holds() for each in self.linked)
 
     def checker(self) -> Callable[[Any], bool]:
         """Return the quickest `check` that the values read by functions of one code allow."""

@@ -69,7 +69,7 @@ def take(stream: Any) -> Place:
         _this_thread.free = []
     found = c_void_p()
     with driver.relaxed_capture_mode():
-        # 1: portable, for all contexts.
-        driver.call("cuMemHostAlloc", byref(found), c_size_t(PINNED_BYTES), c_uint(1))
+        # Portable, for all contexts, and mapped: kernels write there.
+        driver.call("cuMemHostAlloc", byref(found), c_size_t(PINNED_BYTES), c_uint(1 | 2))
     address = found.value or 0
     return address, (c_char * PINNED_BYTES).from_address(address)
