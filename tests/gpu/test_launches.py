@@ -241,3 +241,24 @@ def test_behind_a_kernel_that_only_a_later_call_ends():
     cp.cuda.Device().synchronize()
     assert time.perf_counter() - start < 5
     assert flag.get()[0] == k
+
+
+@pytest.mark.parametrize("n", [1000, 300_000])
+@pytest.mark.parametrize("turns", [1, 2, 4, 5, 9])
+def test_calls_that_take_turns(n, turns):
+    """Each has an executable, or takes one of another call, while launches of both are enqueued."""
+    given = [cp.arange(n) + k for k in range(turns)]
+    outs = [cp.zeros(1, "i8") for _ in range(turns)]
+    total = cupar.reduce_into(given[0], outs[0], lambda a, b: a + b, 0)
+    for stream in (None, cp.cuda.Stream(non_blocking=True)):
+        cp.cuda.Device().synchronize()
+        for k in [*range(3 * turns), *np.random.default_rng(turns).integers(0, turns, 200)]:
+            total.run(given[k], outs[k], n - k % 2, int(k), stream=stream)
+        cp.cuda.Device().synchronize()
+        for k in range(turns):
+            length = n - k % 2
+            assert outs[k].get()[0] == length * (length - 1) // 2 + k * length + k
+            outs[k][...] = 0
+    cupar.release_memory()
+    total.run(given[0], outs[0], n, 0)
+    assert outs[0].get()[0] == n * (n - 1) // 2

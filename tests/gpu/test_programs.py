@@ -94,3 +94,40 @@ def test_in_threads():
             return [float(arrays.median(cp.full(1000, i, np.float32)).get()) for i in range(50)]
 
     assert in_threads(4, work) == [list(range(50))] * 4
+
+
+def test_lengths_in_threads_and_on_streams():
+    """Each thread reads lengths from memory of its own, which kernels of its streams write to."""
+    given = [cp.asarray(np.repeat(np.arange(100 + k), 10)) for k in range(8)]
+    kept = {k: cp.asarray(RANDOM.random(5000) < (k + 1) / 10) for k in range(8)}
+    counts = {k: int(each.sum()) for k, each in kept.items()}
+
+    numbers = iter(range(8))
+
+    def call():
+        k = next(numbers)
+        streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
+        for i in range(60):
+            with streams[i % 2]:
+                assert len(arrays.unique_values(given[k])) == 100 + k
+                assert len(arrays.nonzero(kept[k])[0]) == counts[k]
+                values, found = arrays.unique_counts(given[k])
+                assert (len(values), len(found)) == (100 + k, 100 + k)
+                assert len(arrays.bincount(given[k])) == 100 + k
+                assert len(arrays.repeat(given[k][:50], given[k][:50])) == sum(range(5)) * 10
+
+    cp.cuda.Device().synchronize()
+    assert in_threads(8, call) == [None] * 8
+
+
+def test_numbers_that_are_others_in_each_call(monkeypatch):
+    x = made([(1000,)])[0]
+    for k in range(40):
+        assert arrays.roll(x, k - 20).get().tolist() == np.roll(x.get(), k - 20).tolist()
+        q = k / 39
+        call = lambda x, q=q: arrays.quantile(x, q)
+        np.testing.assert_array_equal(arrays.quantile(x, q).get(), anew(monkeypatch, call, [x]))
+        found = arrays.histogram(x, bins=10 + k, range=(-30.0 - k, 30.0))
+        hist, edges = np.histogram(x.get(), 10 + k, (-30.0 - k, 30.0))
+        assert found.hist.get().tolist() == hist.tolist()
+        np.testing.assert_allclose(found.edges.get(), edges, rtol=1e-6)
