@@ -2,7 +2,8 @@
 
 A token tells values of one class apart; a key has the classes, too. It is written as an expression of the
 argument, so that straight code makes a key. All keys have these tokens of values; an array is told by its
-layout or by its place. What few calls take, a room adds: its own function of a class asks these for others.
+layout or by its place (`ArraySyntax` in `_device/readers.py`). What few calls take, a room adds: its own
+function of a class asks these for others.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ import enum
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from types import BuiltinFunctionType, FunctionType, NoneType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .._base.generated import define
-from .._device import arrays
 from ..operators import RawOp
 
 _MOST_ITEMS = 64  # of a host array that is told by value
@@ -64,46 +64,6 @@ def of_value(cls: type) -> str:
     raise NoTokenError
 
 
-class ArrayTokens(NamedTuple):
-    """The expressions for the tokens of a library's arrays.
-
-    Attributes
-    ----------
-    layout : str
-        Dtype, number of dimensions, and whether items lie in C's order.
-    place : str
-        Address, number of items, dtype and order.
-    """
-
-    layout: str
-    place: str
-
-
-NUMPYS = ArrayTokens(
-    "{v}.dtype, {v}.ndim, {v}.flags.c_contiguous",
-    '{v}.__array_interface__["data"][0], {v}.size, {v}.dtype, {v}.flags.c_contiguous',
-)
-CUPYS = ArrayTokens(
-    "{v}.dtype, {v}.ndim, {v}._c_contiguous",
-    "{v}.data.ptr, {v}.size, {v}.dtype, {v}._c_contiguous, {v}._f_contiguous",
-)
-# Those that are to be conjugated or negated have the memory of others.
-TENSORS = ArrayTokens(
-    "{v}.dtype, {v}.ndim, {v}.device, {v}.is_contiguous()",
-    "{v}.data_ptr(), {v}.numel(), {v}.dtype, {v}.is_contiguous(), {v}.is_conj(), {v}.is_neg()",
-)
-
-
-def of_array(cls: type) -> ArrayTokens | None:
-    """Return the expressions for arrays of a class; None for others, and before one of CuPy's was read."""
-    if cls is np.ndarray:
-        return NUMPYS
-    if cls in arrays.CUPY:
-        return CUPYS
-    is_tensor = cls.__module__.partition(".")[0] == "torch" and hasattr(cls, "data_ptr")
-    return TENSORS if is_tensor else None
-
-
 def refuse() -> NoReturn:
     """Raise NoTokenError: the end of expressions for classes some of whose values have no token."""
     raise NoTokenError
@@ -149,35 +109,29 @@ def matcher(
     identity. Parameters are those of `key_maker`, and the arguments of the earlier call.
     """
     known: dict[str, Any] = {**_NAMES, **names}
-    made = define("tokens of a call", "tokens", _TOKENS, {**known}, **_texts(tokens, lists))(given)
     identities, others = list[str](), list[str]()
-    for i, (text, value, token) in enumerate(zip(tokens, given, made, strict=True)):
-        known[f"_t{i}"] = value if text == ATOM else token
+    for i, (text, value) in enumerate(zip(tokens, given, strict=True)):
         if text == ATOM:
+            known[f"_t{i}"] = value
             identities.append(f"v{i} is _t{i}")
-        else:
-            known[f"_c{i}"] = type(value)
-            others.append(f"v{i}.__class__ is _c{i}")
-            parts = text.replace("{v}", f"v{i}").split(", ")
-            if len(parts) != len(token) or "(" in "".join(parts).replace("()", ""):
-                others.append(f"({', '.join(parts)},) == _t{i}")
-                continue
-            for k, (part, each) in enumerate(zip(parts, token, strict=True)):  # without a tuple
-                known[f"_t{i}_{k}"] = each
-                others.append(f"{part} {'is' if each is True or each is False else '=='} _t{i}_{k}")
-    texts = {**_texts(tokens, lists), "conditions": " and ".join([*identities, *others])}
+            continue
+        text = f"({text},)".replace("{v}", f"v{i}")
+        token = eval(text, {**known, **{name: [] for name in lists}, f"v{i}": value})
+        known[f"_c{i}"] = type(value)
+        others.append(f"v{i}.__class__ is _c{i}")
+        parts = text[1:-2].split(", ")
+        if len(parts) != len(token) or "(" in "".join(parts).replace("()", ""):
+            known[f"_t{i}"] = token
+            others.append(f"{text} == _t{i}")
+            continue
+        for k, (part, each) in enumerate(zip(parts, token, strict=True)):  # without a tuple
+            known[f"_t{i}_{k}"] = each
+            others.append(f"{part} {'is' if each is True or each is False else '=='} _t{i}_{k}")
+    conditions = " and ".join([*identities, *others])
     found: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] = define(
-        "match of a call", "match", _MATCH, known, **texts
+        "match of a call", "match", _MATCH, known, **_texts(tokens, lists), conditions=conditions
     )
     return found
-
-
-_TOKENS = """
-def tokens(given):
-    ({values}) = given
-    {lists}
-    return {apart}
-"""
 
 
 def _texts(tokens: Sequence[str], lists: dict[str, Sequence[int]]) -> dict[str, Any]:
@@ -188,7 +142,6 @@ def _texts(tokens: Sequence[str], lists: dict[str, Sequence[int]]) -> dict[str, 
         "values": "".join([f"v{i}, " for i in range(len(tokens))]),
         "lists": [f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
         "tokens": ", ".join(own),
-        "apart": f"({''.join([f'({text},), ' for text in own])})",
         "returned": "".join([f"{name}, " for name in lists]),
     }
 

@@ -138,19 +138,21 @@ def _arithmetic(name: str, sign: str) -> None:
     def operation(self: Size, other: Any) -> Any:
         if not isinstance(self.value, int) or not isinstance(value_of(other), int):
             return NotImplemented  # -0.0 + 0 is not -0.0
-        if type(other) is not Size:
-            if other == _NEUTRAL.get(sign):
-                return self
-            return self.tracer.define(f"({self.text} {sign} {other:d})", plain(self.value, other), self.level)
-        level = max(self.level, other.level)
-        return self.tracer.define(f"({self.text} {sign} {other.text})", plain(self.value, other.value), level)
+        level = self.level
+        if type(other) is Size:
+            level = max(level, other.level)
+        elif other == _NEUTRAL.get(sign):
+            return self
+        text = f"({self.text} {sign} {text_of(other)})"
+        return self.tracer.define(text, plain(self.value, value_of(other)), level)
 
     def swapped(self: Size, other: Any) -> Any:
         if not isinstance(self.value, int) or not isinstance(other, int):
             return NotImplemented
         if sign in _EITHER and other == _NEUTRAL[sign]:
             return self
-        return self.tracer.define(f"({other:d} {sign} {self.text})", plain(other, self.value), self.level)
+        text = f"({text_of(other)} {sign} {self.text})"
+        return self.tracer.define(text, plain(other, self.value), self.level)
 
     own = name.strip("_")
     setattr(Size, f"__{own}__", operation)
@@ -170,21 +172,17 @@ def _comparison(name: str, sign: str) -> None:
     plain: Any = getattr(operator, name)
 
     def operation(self: Size, other: Any) -> Any:
+        level = self.level
         if type(other) is Size:
-            holds, text, level = (
-                plain(self._known(), other._known()),
-                other.text,
-                max(self.level, other.level),
-            )
-            if text == self.text:
+            holds, level = plain(self._known(), other._known()), max(level, other.level)
+            if other.text == self.text:
                 return holds
         elif isinstance(other, (int, float)):
-            text = literal(other)
-            holds, level = plain(self._known(), other), self.level
+            holds = plain(self._known(), other)
         else:
             return NotImplemented
-        said = f"{self.text} {sign} {text}"
-        self.tracer.guard(f"not {said}" if holds else said, level)
+        condition = f"{self.text} {sign} {text_of(other)}"
+        self.tracer.guard(f"not {condition}" if holds else condition, level)
         return holds
 
     setattr(Size, f"__{name}__", operation)
@@ -209,11 +207,13 @@ for _name, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "
     _comparison(_name, _sign)
 
 
-def literal(value: Any) -> str:
-    """Return the expression for an int or a float, whatever class of these it has."""
-    if isinstance(value, int):
-        return f"{value:d}"
-    return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
+def text_of(value: Any) -> str:
+    """Return the expression for a size, an integer or a float, whatever class of these it has."""
+    if type(value) is Size:
+        return value.text
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
+    return repr(int(value))
 
 
 def is_size(value: Any) -> TypeGuard[Size]:

@@ -29,6 +29,19 @@ def seen() -> int:
     return len(CUPY) + len(TORCH) + len(NUMBA) + len(readers.torch_dtypes)
 
 
+def syntax_of(cls: type) -> readers.ArraySyntax | None:
+    """Return the expressions for arrays of a class of NumPy, CuPy or PyTorch; None for others.
+
+    A class of CuPy's is known once an array of it was read.
+    """
+    if cls is np.ndarray:
+        return readers.NUMPY
+    if cls in CUPY:
+        return readers.CUPY
+    is_tensor = cls.__module__.partition(".")[0] == "torch" and hasattr(cls, "data_ptr")
+    return readers.TORCH if is_tensor else None
+
+
 def torch_dtype(dtype: np.dtype[Any]) -> Any:
     """Return PyTorch's dtype for one of NumPy's, None if it was not seen yet."""
     return next((own for own, each in readers.torch_dtypes.items() if each is dtype), None)

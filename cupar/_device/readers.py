@@ -1,4 +1,7 @@
-"""Reads a device array by the way that its library has: address, size, dtype, layout and access."""
+"""Reads a device array by the way that its library has: address, size, dtype, layout and access.
+
+Generated code does so by expressions (`ArraySyntax`).
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,53 @@ def library_of(cls: type) -> str | None:
         if (library, base.__name__) in (("cupy", "ndarray"), ("torch", "Tensor")):
             return library
     return None
+
+
+class ArraySyntax(NamedTuple):
+    """Expressions for an array of a library, ``{v}``, in generated code."""
+
+    name: str
+    address: str
+    size: str
+    strides: str
+    c_order: str  # whether items lie in C's order
+    f_order: str = ""
+    device: str = ""
+    pending: str = ""  # whether items are to be conjugated or negated as they are read
+
+    @property
+    def layout(self) -> str:
+        """Dtype, number of dimensions, device, and whether items lie in C's order."""
+        return ", ".join(filter(None, ("{v}.dtype", "{v}.ndim", self.device, self.c_order)))
+
+    @property
+    def place(self) -> str:
+        """Address, number of items, dtype and order: all that tells such an array's items from others."""
+        parts = (self.address, self.size, "{v}.dtype", self.c_order, self.f_order, self.pending)
+        return ", ".join(filter(None, parts))
+
+
+NUMPY = ArraySyntax(
+    *("numpy", '{v}.__array_interface__["data"][0]', "{v}.size", "{v}.strides"),
+    c_order="{v}.flags.c_contiguous",
+    f_order="{v}.flags.f_contiguous",
+)
+CUPY = ArraySyntax(
+    *("cupy", "{v}.data.ptr", "{v}.size", "{v}.strides"),
+    c_order="{v}._c_contiguous",
+    f_order="{v}._f_contiguous",
+)
+TORCH = ArraySyntax(
+    *("torch", "{v}.data_ptr()", "{v}.numel()", "{v}.stride()"),  # strides in items
+    c_order="{v}.is_contiguous()",
+    device="{v}.device",
+    pending="{v}.is_conj(), {v}.is_neg()",
+)
+NUMBA = ArraySyntax(
+    *("numba", "{v}.gpu_data.device_ctypes_pointer.value", "{v}.size", "{v}.strides"),
+    c_order='{v}._dummy.flags["C_CONTIGUOUS"]',
+    f_order='{v}._dummy.flags["F_CONTIGUOUS"]',
+)
 
 
 def view_cupy(array: Any) -> ArrayView:
@@ -156,7 +206,7 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -
     """Whether items lie in C's order; for Fortran's, give shape and strides the other way round."""
     expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1 and stride != expected:
+        if stride != expected and extent != 1:  # in this order: of a trace, each comparison is a guard
             return False
         expected *= extent
     return True

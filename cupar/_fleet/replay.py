@@ -86,7 +86,7 @@ def _token(argument: Any) -> str:
         return tokens.of_value(type(argument))
     except NoTokenError:
         _read(argument)  # raises if it is no array; from then on its library is known
-        found = tokens.of_array(type(argument))
+        found = arrays.syntax_of(type(argument))
         return "_read({v})" if found is None else found.place
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _pytorch, structs
 from .._base import device, sizes
-from .._device import driver
+from .._device import arrays, driver
 from .._ir.iterator import ENDLESS, Iterator, over
 from .._program import known as programs
 from .._program.memory import Memory, Own
@@ -125,7 +125,7 @@ class Work:
             if not flat.flags.aligned or closed != dtype:
                 flat = flat.astype(closed)
             return Operand(array, flat, shape)
-        if not _in_c_order(memory):
+        if not arrays.read(name, memory, False).c_order:
             copied = self.library.contiguous(array)
             if copied is None:
                 return Operand(array, self._gathered(memory), shape)
@@ -292,17 +292,6 @@ def _host_of(memory: View, stream: int) -> np.ndarray[Any, Any]:
     return found
 
 
-def _in_c_order(memory: View) -> bool:
-    if memory.size <= 1:
-        return True
-    expected = memory.itemsize
-    for extent, stride in zip(reversed(memory.shape), reversed(memory.strides), strict=True):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
-
-
 def zipped(parts: Sequence[Operand]) -> Operand:
     """Return several operands of one shape as one: a tuple of arrays."""
     items = ZipIterator(*[each.items for each in parts])
@@ -419,11 +408,10 @@ def output_of(
     check_same_kind("out", dtype, structs.normal("out", memory.dtype))
     if tuple(memory.shape) != tuple(map(sizes.value_of, shape)):  # a trace checks sizes below
         raise ValueError(f"out: expected shape {shape}, got {tuple(memory.shape)}")
-    writable = memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable
-    if not writable:
+    access = arrays.read("out", memory, found.on_cpu)
+    if not access.writable:
         raise ValueError("out: expected an array to write to, got a read-only one")
-    contiguous = memory.flags.c_contiguous if isinstance(memory, np.ndarray) else _in_c_order(memory)
-    if not contiguous:
+    if not access.c_order:
         raise ValueError("out: expected an array in C's order, got a strided one")
     begin, end = libraries.address(memory, found.on_cpu)
     if begin % memory.dtype.alignment:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from .. import structs
 from .._base.generated import define
 from .._device import arrays, driver, peers
+from .._device.readers import CUPY, NUMBA, TORCH, ArraySyntax
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import AlgorithmClass, Specialisation
@@ -27,41 +28,16 @@ State = Callable[[], bytes]
 # --- Arrays, in line -------------------------------------------------------------------------------------
 
 
-class _ArraySyntax(NamedTuple):
-    """Expressions for an array of a library, ``{x}``."""
-
-    known: str  # the library's classes of arrays, as generated code names them
-    address: str
-    size: str
-    strides: str
-    c_order: str
-    f_order: str = ""
-    checks: tuple[str, ...] = ()
-
-
-_CUPY = _ArraySyntax(
-    "_cupy", "{x}.data.ptr", "{x}.size", "{x}.strides", "{x}._c_contiguous", "{x}._f_contiguous"
-)
-_TORCH = _ArraySyntax(
-    *("_torch", "{x}.data_ptr()", "{x}.numel()", "{x}.stride()", "{x}.is_contiguous()"),
-    checks=("{x}.is_cuda",),
-)
-_NUMBA = _ArraySyntax(
-    *("_numba", "{x}.gpu_data.device_ctypes_pointer.value", "{x}.size", "{x}.strides"),
-    c_order='{x}._dummy.flags["C_CONTIGUOUS"]',
-    f_order='{x}._dummy.flags["F_CONTIGUOUS"]',
-)
-
-
-def _is(library: _ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
+def _is(library: ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
     """Return the condition that `x` is a library's array, passes the checks, and has an aligned address.
 
     The address is assigned to a variable.
     """
-    lazy = ["not {x}.is_neg()"] if library is _TORCH and structs.kind_of(dtype) == "f" else []
-    every = [f"type({x}) in {library.known}", *checks, *library.checks, *lazy]
+    every = [f"type({x}) in _{library.name}", *checks]
+    if library is TORCH:
+        every += ["{v}.is_cuda", *["not {v}.is_neg()"] * (structs.kind_of(dtype) == "f")]
     every.append(f"not ({address} := {library.address}) & {dtype.alignment - 1}")
-    return " and ".join(every).replace("{x}", x)
+    return " and ".join(every).replace("{v}", x)
 
 
 # --- Calls of algorithms ---------------------------------------------------------------------------------
@@ -121,12 +97,12 @@ def call_reader(
             lines.append(f"{value} = _state_of_{i}({array}, {items}, {more})")
             continue
         names[f"_dtype_{i}"] = dtype = argument.value
-        for library, word in ((_CUPY, f"{array}.dtype"), (_TORCH, f"_numpy_dtype({array}.dtype)")):
-            if library is _TORCH and dtype.kind == "c":
+        for library, word in ((CUPY, f"{array}.dtype"), (TORCH, f"_numpy_dtype({array}.dtype)")):
+            if library is TORCH and dtype.kind == "c":
                 continue
             checks = f"{word} is _dtype_{i}", library.c_order, f"{library.size} >= {items}"
             lines.append(
-                f"{'if' if library is _CUPY else 'elif'} {_is(library, array, dtype, value, *checks)}: pass"
+                f"{'if' if library is CUPY else 'elif'} {_is(library, array, dtype, value, *checks)}: pass"
             )
         arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}, {more}"
         lines.append(f"else: {value} = _address({arguments})")
@@ -336,7 +312,7 @@ class ArgumentReader:
         for x, kind, name, label in arguments:
             yield f"    v{name}p = {x}.data_ptr()"
             masks.setdefault(kind.item.dtype.alignment - 1, []).append(f"v{name}p")
-            yield from self._extents(_TORCH, x, kind, name)
+            yield from self._extents(TORCH, x, kind, name)
             if driver.has_several_devices:
                 yield f"    _check_memory({label!r}, v{name}p)"
         wrong = " or ".join(f"({' | '.join(each)}) & {mask}" for mask, each in masks.items() if mask)
@@ -350,20 +326,20 @@ class ArgumentReader:
         """Yield the lines for an array, without those of libraries that were not seen yet."""
         dtype, any_layout = kind.item.dtype, kind.layout == "A" and not self._exact
         self._names[f"_d{name}"] = dtype
-        known = [_CUPY] * bool(arrays.CUPY)
+        known = [CUPY] * bool(arrays.CUPY)
         if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
             self._names[f"_t{name}"] = own
-            known.append(_TORCH)
-        known += [_NUMBA] * bool(arrays.NUMBA)
+            known.append(TORCH)
+        known += [NUMBA] * bool(arrays.NUMBA)
         for i, library in enumerate(known):
             word = "el" if i else ""
-            if library is _TORCH and hands_on_tensors:
+            if library is TORCH and hands_on_tensors:
                 yield f"{word}if type({x}) in _torch: {self._hand_on}"
                 continue
             c, f = library.c_order, library.f_order
             layout = {"C": c, "F": f"{f} and not {c}", "A": f"not ({c} or {f})"}[kind.layout]
-            is_dtype = f"{{x}}.dtype is {'_t' if library is _TORCH else '_d'}{name}"
-            checks = [is_dtype, f"{{x}}.ndim == {kind.ndim}", *[layout] * (not any_layout)]
+            is_dtype = f"{{v}}.dtype is {'_t' if library is TORCH else '_d'}{name}"
+            checks = [is_dtype, f"{{v}}.ndim == {kind.ndim}", *[layout] * (not any_layout)]
             yield f"{word}if {_is(library, x, dtype, f'v{name}p', *checks)}:"
             yield from self._extents(library, x, kind, name)
         yield "else:" if known else "if True:"
@@ -373,18 +349,18 @@ class ArgumentReader:
         if driver.has_several_devices:
             yield f"_check_memory({label!r}, v{name}p)"
 
-    def _extents(self, library: _ArraySyntax, x: str, kind: Array, name: str) -> Iterator[str]:
+    def _extents(self, library: ArraySyntax, x: str, kind: Array, name: str) -> Iterator[str]:
         """Yield the lines for the size, shape and strides of an array."""
         if not kind.ndim:
             yield "    pass"
             return
-        yield f"    v{name}n = {library.size.replace('{x}', x)}"
+        yield f"    v{name}n = {library.size.replace('{v}', x)}"
         if kind.ndim > 1:
             yield f"    {', '.join(f'v{name}s{i}' for i in range(kind.ndim))} = {x}.shape"
         if kind.layout == "A":
             each = [f"v{name}t{i}" for i in range(kind.ndim)]
-            yield f"    {', '.join(each)}, = {library.strides.replace('{x}', x)}"
-            if library is _TORCH and kind.item.dtype.itemsize != 1:  # whose strides are in items
+            yield f"    {', '.join(each)}, = {library.strides.replace('{v}', x)}"
+            if library is TORCH and kind.item.dtype.itemsize != 1:  # whose strides are in items
                 yield "    " + "; ".join(f"{one} *= {kind.item.dtype.itemsize}" for one in each)
             return
         axes = range(kind.ndim)[::-1] if kind.layout == "C" else range(kind.ndim)

@@ -15,11 +15,11 @@ import numpy as np
 
 from .._arguments import tokens
 from .._arguments.tokens import NoTokenError
-from .._device import driver
+from .._device import arrays, driver, readers
 from .._device.driver import NoDeviceError
 from .._fingerprint import walk
 from .._obtain import factory_cache
-from .render import MISS, Program, rendered, syntax_of
+from .render import MISS, Program, rendered
 from .trace import CannotTraceError, Trace
 
 _MOST_PROGRAMS = 4  # of a key, for sizes of different kinds
@@ -29,8 +29,8 @@ _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call 
 
 # --- Keys -------------------------------------------------------------------------------------------------
 
-_WRITEABLE = f"{tokens.NUMPYS.layout}, {{v}}.flags.writeable"
-_ARRAYS = {_WRITEABLE, *[each.layout for each in (tokens.NUMPYS, tokens.CUPYS, tokens.TENSORS)]}
+_WRITEABLE = f"{readers.NUMPY.layout}, {{v}}.flags.writeable"
+_ARRAYS = {_WRITEABLE, *[each.layout for each in (readers.NUMPY, readers.CUPY, readers.TORCH)]}
 _DTYPES = "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8"
 _NUMBERS = frozenset((int, float, *[np.dtype(each).type for each in _DTYPES.split()]))  # that can vary
 # The tokens of arguments whose numbers do.
@@ -55,7 +55,7 @@ def _token(cls: type, is_input: bool) -> str:
     """Return the expression for the token of arguments of a class."""
     if cls is tuple or cls is list:
         return _SEVERAL[is_input]
-    found = tokens.of_array(cls) if is_input else None
+    found = arrays.syntax_of(cls) if is_input else None
     return tokens.of_value(cls) if found is None else found.layout
 
 
@@ -131,7 +131,7 @@ class _Reader:
         varying: frozenset[int] = frozenset(),
         fixed: frozenset[int] = frozenset(),
     ) -> None:
-        if output is not None and texts[output] == tokens.NUMPYS.layout:
+        if output is not None and texts[output] == readers.NUMPY.layout:
             texts[output] = _WRITEABLE
         for i in varying:
             texts[i] = (
@@ -365,8 +365,7 @@ def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> A
 
 
 def _is_whole(x: Any) -> bool:
-    syntax = syntax_of(x)
-    if syntax is None:
+    found = arrays.syntax_of(type(x))
+    if found is None:
         raise CannotTraceError("an array without expressions")
-    found: bool = eval(syntax.is_whole.replace("{x}", "x"), {"x": x})
-    return found
+    return bool(eval(found.c_order.replace("{v}", "x"), {"x": x}))

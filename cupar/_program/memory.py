@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .._base.sizes import is_size, value_of
+from .._base.sizes import text_of, value_of
 from .._device import arrays
+from .._device.readers import is_contiguous
 from .._ir.iterator import Iterator, Leaf
 from ..host import View
 
@@ -20,20 +21,8 @@ class Memory(View):
 
 
 def _read(memory: View) -> arrays.ArrayView:
-    if len(memory.shape) == 1 and not is_size(memory.strides[0]) and memory.strides[0] == memory.itemsize:
-        whole = True
-    else:
-        whole = _is_in_c_order(memory)
+    whole = is_contiguous(memory.shape, memory.strides, memory.itemsize)
     return arrays.ArrayView(memory.address, memory.size, memory.dtype, whole, memory.writable, whole, None)
-
-
-def _is_in_c_order(memory: View) -> bool:
-    expected: Any = memory.itemsize
-    for extent, stride in zip(reversed(memory.shape), reversed(memory.strides), strict=True):
-        if stride != expected and extent != 1:
-            return False
-        expected = expected * extent
-    return True
 
 
 arrays.OWN.add(Memory)
@@ -68,8 +57,7 @@ class Own:
         """Return the first items."""
         if cut.start is not None or cut.step is not None:
             raise TypeError("of arrays of a call that is traced, only the first items are taken")
-        stop = cut.stop
-        return Own(self.real[: value_of(stop)], f"{self.text}[:{stop.text if is_size(stop) else int(stop)}]")
+        return Own(self.real[: value_of(cut.stop)], f"{self.text}[:{text_of(cut.stop)}]")
 
 
 class Extent:

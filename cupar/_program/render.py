@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from .. import _pytorch
 from .._base import device
 from .._base.data import Recent
 from .._base.generated import define
-from .._base.sizes import is_size
-from .._device import arrays, driver, peers
+from .._base.sizes import is_size, text_of
+from .._device import driver, peers
+from .._device.arrays import syntax_of
+from .._device.readers import TORCH
 from .memory import Own
 from .reads import PINNED_BYTES, reader, take
 from .trace import (
@@ -45,28 +47,6 @@ class _Miss:
 
 MISS = _Miss()
 Program = Callable[[list[Any], Any], Any]
-
-
-class Syntax(NamedTuple):
-    """Expressions for an array of a library, ``{x}``: its address, and whether no program is for it."""
-
-    address: str
-    refused: str
-    is_whole: str
-
-
-NUMPY = Syntax('{x}.__array_interface__["data"][0]', "", "{x}.flags.c_contiguous")
-CUPY = Syntax("{x}.data.ptr", "", "{x}._c_contiguous")
-TORCH = Syntax("{x}.data_ptr()", "{x}.requires_grad or {x}.is_neg()", "{x}.is_contiguous()")
-
-
-def syntax_of(x: Any) -> Syntax | None:
-    """Return the expressions for an array; None if its library has none."""
-    if type(x) is np.ndarray:
-        return NUMPY
-    if type(x) in arrays.CUPY:
-        return CUPY
-    return TORCH if type(x) in arrays.TORCH or hasattr(x, "data_ptr") else None
 
 
 _SOURCE = """
@@ -148,7 +128,7 @@ def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
     # NumPy has other dtypes for integers beyond.
     integers = [each.text for each in trace.numbers if isinstance(each.value, int)]
     lines += [f"if not {-(2**63)} <= {each} < {2**63}: return None" for each in integers]
-    kinds = [*map(syntax_of, given)]
+    kinds = [*map(syntax_of, map(type, given))]
     if TORCH in kinds:  # the general path refuses tensors that PyTorch traces
         trace.names.update(
             _modes=_pytorch.len_torch_dispatch_stack,
@@ -156,17 +136,16 @@ def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
             _is_transformed=_pytorch.are_functorch_transforms_active,
         )
         lines.append("if _modes() or _is_traced() or _is_transformed(): return None")
-    for i, (x, syntax) in enumerate(zip(given, kinds, strict=True)):
-        if syntax is None:
+    for i, (x, kind) in enumerate(zip(given, kinds, strict=True)):
+        if kind is None:
             raise CannotTraceError("an array without expressions")
-        if refused := syntax.refused:
-            if x.is_complex():  # a tensor that may be conjugated as it is read
-                refused += " or {x}.is_conj()"
-            lines.append(f"if {refused}: return None".replace("{x}", f"x_{i}"))
+        if kind is TORCH:  # one may be conjugated or negated as it is read
+            is_pending = f"x_{i}.is_neg()" + f" or x_{i}.is_conj()" * x.is_complex()
+            lines.append(f"if x_{i}.requires_grad or {is_pending}: return None")
         if x.ndim:
             lines.append(f"({''.join([f's_{i}_{axis}, ' for axis in range(x.ndim)])}) = x_{i}.shape")
-        lines.append(f"a_{i} = {syntax.address}".replace("{x}", f"x_{i}"))
-        if syntax is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
+        lines.append(f"a_{i} = {kind.address}".replace("{v}", f"x_{i}"))
+        if kind is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
             lines.append(f"if not a_{i}: return None")
         if not trace.library.on_cpu and driver.has_several_devices:
             trace.names["_check_memory"] = peers.check_memory
@@ -180,7 +159,7 @@ class _Lines:
     def __init__(self, trace: Trace, results: set[str]) -> None:
         self._trace, self._results, self._names = trace, results, trace.names
         self._first = trace._given[0]
-        self._like = syntax_of(self._first)
+        self._syntax = syntax_of(type(self._first))
         self._temporaries = 0
         self._pinned: set[int] = set()  # temporaries to which kernels write what is read
         self._scalars: dict[np.dtype[Any], Any] = {}  # arrays without dimensions, after which others are made
@@ -258,9 +237,9 @@ class _Lines:
         return max([each.level for each in allocated.shape if is_size(each)], default=0) <= level
 
     def _addressed(self, index: int | str) -> list[str]:
-        assert self._like is not None
-        lines = [f"b_{index} = {self._like.address}".replace("{x}", f"r_{index}")]
-        if self._like is TORCH:  # within FakeTensorMode it has no memory
+        assert self._syntax is not None
+        lines = [f"b_{index} = {self._syntax.address}".replace("{v}", f"r_{index}")]
+        if self._syntax is TORCH:  # within FakeTensorMode it has no memory
             lines.append(f"if not b_{index} and r_{index}.numel(): return None")
         return lines
 
@@ -295,7 +274,7 @@ class _Lines:
         places = []
         for each in temporaries:
             places.append(f"{fixed}{behind}")
-            nbytes = " * ".join([*[_number(n) for n in each.shape], str(each.dtype.itemsize)])
+            nbytes = " * ".join([*map(text_of, each.shape), str(each.dtype.itemsize)])
             if True in map(is_size, each.shape):
                 name = f"e_{each.number}"
                 ends.append(f"{name} = {nbytes} + {ALIGNMENT - 1} & -{ALIGNMENT}")
@@ -349,12 +328,8 @@ def _number_of(line: Line) -> int | None:
 
 def _shape(shape: tuple[Any, ...]) -> str:
     if len(shape) == 1:
-        return _number(shape[0])
-    return f"({''.join([f'{_number(each)}, ' for each in shape])})"
-
-
-def _number(value: Any) -> str:
-    return value.text if is_size(value) else repr(int(value))
+        return text_of(shape[0])
+    return f"({''.join([f'{text_of(each)}, ' for each in shape])})"
 
 
 def _plain(lines: Iterable[Line]) -> list[str]:

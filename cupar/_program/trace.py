@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._base.sizes import Size, is_size, literal, value_of
+from .._base.sizes import Size, is_size, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._ir.iterator import Iterator, Packed, capacity_of
@@ -174,7 +174,7 @@ class Trace:
         if isinstance(value, float) and (not value or not math.isfinite(value)):  # 0.0 is not -0.0
             said = "True" if math.isnan(value) else f"repr(float({size.text})) != {str(float(value))!r}"
         else:
-            said = f"{size.text} != {literal(value)}"
+            said = f"{size.text} != {text_of(value)}"
         self._fixed.append(size.text)
         self.guard(said, size.level)
 
@@ -384,7 +384,7 @@ class Trace:
         of_input = of_output = capacity_of("d_in", arguments[0])
         if algorithm._spec.algorithm != "segmented_reduce":
             of_output = capacity_of("d_out", arguments[1])
-        return f"{self.keep(SegmentOffsets)}(*{problem}, {_text(of_input)}, {_text(of_output)})"
+        return f"{self.keep(SegmentOffsets)}(*{problem}, {text_of(of_input)}, {text_of(of_output)})"
 
     def _number(self, value: Any) -> str:
         if is_size(value):
@@ -394,7 +394,7 @@ class Trace:
         if isinstance(value, (int, float, np.generic, np.dtype)):  # members of enumerations, too
             return self.keep(value)
         if isinstance(value, Memory):
-            return f"{self.keep(Extent)}({_text(value.size)})"
+            return f"{self.keep(Extent)}({text_of(value.size)})"
         if isinstance(value, Iterator):  # which tell no length
             return "None"
         raise CannotTraceError(f"a problem of a {type(value).__name__}")
@@ -411,7 +411,7 @@ class Trace:
                 raise CannotTraceError("an address that is not aligned")
         if items is not None and memory.size < start + items:
             raise CannotTraceError("fewer items than are used")
-        return _text(address + start * dtype.itemsize)
+        return text_of(address + start * dtype.itemsize)
 
     def _state(self, iterator: Any, state: bytes, is_output: bool, items: Any) -> str:
         """Return the expression for the state of an iterator."""
@@ -426,7 +426,7 @@ class Trace:
                 texts.append(self._address(leaf.given, leaf.start, leaf.given.dtype, is_written, own))
                 varies = True
             elif isinstance(leaf.given, Packed):
-                packed = ", ".join(map(_text, leaf.given.values))
+                packed = ", ".join(map(text_of, leaf.given.values))
                 texts.append(f"{self.keep(leaf.given.pack)}({packed})")
                 varies = True
             elif leaf.slot.kind == "index" and is_size(leaf.start):
@@ -443,7 +443,7 @@ class Trace:
     def copy(self, source: Any, target: Any, nbytes: Any, copy: Any) -> None:
         """Have the driver copy bytes, which `copy` does given two addresses, their number and a stream."""
         self.names["_copy"] = copy
-        self.lines.append(Copy(_text(target), _text(source), _text(nbytes)))
+        self.lines.append(Copy(text_of(target), text_of(source), text_of(nbytes)))
 
     # --- Reads -------------------------------------------------------------------------------------------
 
@@ -471,7 +471,3 @@ _PACK_ADDRESS = struct.Struct("=Q").pack
 def _is_aligned(memory: Memory) -> bool:
     unit = structs.normal("", memory.dtype).alignment  # that NumPy's packed structs do not tell
     return unit == 1 or not memory.address % unit
-
-
-def _text(value: Any) -> str:
-    return value.text if is_size(value) else repr(int(value))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cupar._arguments import tokens
+from cupar._device import arrays, readers
 from cupar.operators import OpKind, RawOp
 
 
@@ -115,14 +116,13 @@ def test_arrays_are_told_by_layout_or_place():
     torch = pytest.importorskip("torch")
     x = np.zeros((3, 4), "f4")
     for made in (x, torch.tensor(x)):
-        by_layout, by_place = (
-            tokens.key_maker([text], {}) for text in tokens.of_array(type(made)) or pytest.fail("no tokens")
-        )
+        found = arrays.syntax_of(type(made))
+        by_layout, by_place = (tokens.key_maker([text], {}) for text in (found.layout, found.place))
         assert by_layout((made,)) == by_layout((made[1:],)) != by_layout((made[0],))
         assert by_layout((made,)) != by_layout((made.T,))
         assert by_place((made,)) == by_place((made[:],)) != by_place((made[1:],))
     tensor = torch.zeros(3, dtype=torch.complex64)
-    by_place = tokens.key_maker([tokens.TENSORS.place], {})
+    by_place = tokens.key_maker([readers.TORCH.place], {})
     assert by_place((tensor,)) != by_place((tensor.conj(),))
     assert by_place((tensor.conj().imag,)) != by_place((tensor.imag,))  # negated as it is read
-    assert tokens.of_array(list) is None
+    assert arrays.syntax_of(list) is None
