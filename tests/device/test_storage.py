@@ -319,7 +319,7 @@ def algorithm(library, graph):
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
     algorithm._new_state = lambda context, number, stream: call
-    algorithm._completed = lambda arguments, named: arguments
+    algorithm.completed = lambda arguments, named: arguments
     return algorithm
 
 
