@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from .._base import fork
+from .._base.data import replace
 from .._device import driver
-from .._launch.chain import Chain, joined
+from .._kernels.family import Launch, Number, Shape, Storage, Value
+from .._launch.chain import Chain, Layouts
 from .._launch.code import Code, Loaded
 from .._launch.state import Emitted, LaunchState, Read
 from .algorithm import Algorithm
@@ -36,7 +38,7 @@ class JoinedLoaded(Loaded):
                 numbers += own
                 may_be_graphs.append(loaded.executables[name] > 0)
         self.plan = partial(_plan, storage, tuple(numbers))
-        self.chains = {"joined": joined(parts)}
+        self.chains = {"joined": _joined(parts)}
         self.is_graph = bool(parts) and False not in may_be_graphs
         self.executables = {"joined": _SPARES * self.is_graph}
         self._make_executables(self.executables)
@@ -50,6 +52,44 @@ class JoinedLoaded(Loaded):
                 self.release_spares()
         except Exception:
             pass
+
+
+def _joined(parts: Sequence[tuple[int, Chain]]) -> Chain:
+    """Return chains as one, each for the values of a call that is given by number.
+
+    Its values and numbers are those of all, in their order; each has the number of the call, or the chain,
+    before its name.
+    """
+    values = {f"{k}_{name}": each for k, chain in parts for name, each in chain.values.layouts.items()}
+    numbers = tuple([f"{i}_{name}" for i, (_, chain) in enumerate(parts) for name in chain.numbers])
+    launches, functions = list[Launch](), list[Any]()
+    for i, (k, chain) in enumerate(parts):
+        for launch, _, function, _ in chain.launches:
+            launches.append(_renamed(launch, f"{k}_", f"{i}_"))
+            functions.append(function)
+    overlaps = False not in [chain.overlaps for _, chain in parts]
+    return Chain(Shape(numbers, tuple(launches)), Layouts(values), {}, functions, overlaps)
+
+
+def _renamed(launch: Launch, call: str, chain: str) -> Launch:
+    """Return a launch that takes the values of one call, and the numbers of one chain, among others."""
+
+    def number(each: Any) -> Any:
+        if isinstance(each, tuple):
+            return tuple(map(number, each))
+        return f"{chain}{each}" if isinstance(each, str) else each
+
+    def parameter(each: Any) -> Any:
+        if isinstance(each, tuple):
+            return tuple(map(parameter, each))
+        if isinstance(each, Value):
+            return Value(f"{call}{each.name}")
+        if isinstance(each, Storage):
+            return Storage(number(each.offset))
+        return replace(each, name=number(each.name)) if isinstance(each, Number) else each
+
+    parameters = tuple(map(parameter, launch.parameters))
+    return replace(launch, grid=number(launch.grid), shared=number(launch.shared), parameters=parameters)
 
 
 def _plan(nbytes: int, numbers: tuple[int, ...], facts: Any, problem: Any, emit: Any) -> int:

@@ -43,7 +43,7 @@ class ArrayLibrary:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return a new array of the library's."""
-        return np.empty(shape, dtype)
+        return self.maker(dtype)(shape)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         """Return the library's quickest function that makes arrays of a dtype, given a shape or a length."""
@@ -91,6 +91,8 @@ class ArrayLibrary:
 
     def memory(self, array: Any) -> Any:
         """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
+        if not self.on_cpu:
+            return view(array)
         if isinstance(array, np.generic):
             return np.asarray(array)
         return host_arrays.converter(array)(array)
@@ -107,9 +109,6 @@ class _Torch(ArrayLibrary):
         self._index = 0 if self.on_cpu else place.index
         if not self.on_cpu:
             self.stream = partial(_pytorch.current_raw_stream, place.index)  # type: ignore[method-assign]
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        return self.maker(dtype)(shape)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         return partial(self._torch.empty, dtype=_torch_dtype(self._torch, dtype), device=self._place)
@@ -171,9 +170,6 @@ class _Torch(ArrayLibrary):
         found = first.new_empty((length, *first.shape[1:]))
         return found, found.data_ptr()
 
-    def memory(self, array: Any) -> Any:
-        return super().memory(array) if self.on_cpu else view(array)
-
 
 # Read in loops of C's, as there may be thousands.
 _DTYPE, _NDIM, _SHAPE = map(attrgetter, ("dtype", "ndim", "shape"))
@@ -208,9 +204,6 @@ class _Cupy(ArrayLibrary):
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
         self.stream = streams.of_cupy(cupy)  # type: ignore[method-assign]
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        return self._cupy.ndarray(shape, dtype)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         return partial(self._cupy.ndarray, dtype=dtype)
@@ -256,18 +249,12 @@ class _Cupy(ArrayLibrary):
         found = self._cupy.ndarray((length, *first.shape[1:]), first.dtype)
         return found, found.data.ptr
 
-    def memory(self, array: Any) -> Any:
-        return view(array)
-
 
 class _Numba(ArrayLibrary):
     on_cpu = False
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        return self._cuda.device_array(shape, dtype)
 
     def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
         return partial(self._cuda.device_array, dtype=dtype)
@@ -285,9 +272,6 @@ class _Numba(ArrayLibrary):
 
     def fresh(self, array: Any) -> Any:
         return self.put(array.copy_to_host())
-
-    def memory(self, array: Any) -> Any:
-        return view(array)
 
 
 NUMPY = ArrayLibrary()

@@ -77,13 +77,10 @@ class Placeholders(ArrayLibrary):
     def __init__(self, on_cpu: bool) -> None:
         self.on_cpu, self._end = on_cpu, _NOWHERE
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Placeholder:
-        return self._new(shape, dtype)
-
     def put(self, given: np.ndarray[Any, Any]) -> Placeholder:
-        return self._new(given.shape, given.dtype, given)
+        return self.empty(given.shape, given.dtype, given)
 
-    def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any], content: Any = None) -> Placeholder:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], content: Any = None) -> Placeholder:
         memory = in_c_order(self._end, dtype, shape, None)
         self._end += _aligned(memory.nbytes + 1)
         return Placeholder(memory, content)
@@ -190,7 +187,7 @@ class Rendering:
 
         def evaluated(text: str) -> Any:
             try:
-                return names[text] if text in names else eval(text, names)
+                return eval(text, names)
             except (AttributeError, TypeError, struct.error) as error:
                 raise CannotTraceError(f"it depends on an address: {error}") from error
 

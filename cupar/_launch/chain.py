@@ -209,8 +209,8 @@ class Chain:
         Of the calls' values.
     properties : mapping of str to int
         Of the build and the device, for blocks and shared memory.
-    functions : mapping of str to c_void_p
-        The kernels' handles by their symbols.
+    functions : sequence of c_void_p
+        The handles of the kernels, for each launch.
     overlaps : bool
         Whether kernels may begin before earlier ones have ended, for which they wait themselves.
     name : str, optional
@@ -231,16 +231,17 @@ class Chain:
         shape: Shape,
         values: Layouts,
         properties: Mapping[str, int],
-        functions: Mapping[str, c_void_p],
+        functions: Sequence[c_void_p],
         overlaps: bool = False,
         name: str = "",
     ) -> None:
         self.overlaps, self.name = overlaps, name
         self.numbers, self._is_users = shape.numbers, shape.numbers == KERNEL_NUMBERS
         self.values = values
+        resolved = [_resolved(launch, properties, shape.numbers) for launch in shape.launches]
         self.launches: list[tuple[Launch, Packing, c_void_p, Any]] = [
-            (each, _packed(each, values), functions[each.kernel], each.block)
-            for each in (_resolved(launch, properties, shape.numbers) for launch in shape.launches)
+            (each, _packed(each, values), function, each.block)
+            for each, function in zip(resolved, functions, strict=True)
         ]
 
     def buffers(self) -> list[LaunchBuffer]:
@@ -434,48 +435,6 @@ class Executables:
                 fail(status, "cuGraphLaunch")
 
         return enqueue
-
-
-def joined(parts: Sequence[tuple[int, Chain]]) -> Chain:
-    """Return chains as one, of which each takes the values of a call that is given by number.
-
-    Its values and numbers are those of all, in their order; each has the number of the call, or the chain,
-    before its name.
-    """
-    made = object.__new__(Chain)
-    made.overlaps, made.name = False not in [chain.overlaps for _, chain in parts], ""
-    made._is_users = False
-    made.values = Layouts(
-        {f"{k}_{n}": each for k, chain in parts for n, each in chain.values.layouts.items()}
-    )
-    made.numbers = tuple([f"{i}_{name}" for i, (_, chain) in enumerate(parts) for name in chain.numbers])
-    made.launches = []
-    for i, (k, chain) in enumerate(parts):
-        for launch, _, function, block in chain.launches:
-            renamed = _renamed(launch, f"{k}_", f"{i}_")
-            made.launches.append((renamed, _packed(renamed, made.values), function, block))
-    return made
-
-
-def _renamed(launch: Launch, call: str, chain: str) -> Launch:
-    """Return a launch that takes the values of one call, and the numbers of one chain, among others."""
-
-    def number(each: Any) -> Any:
-        if isinstance(each, tuple):
-            return tuple(map(number, each))
-        return f"{chain}{each}" if isinstance(each, str) else each
-
-    def parameter(each: Any) -> Any:
-        if isinstance(each, tuple):
-            return tuple(map(parameter, each))
-        if isinstance(each, Value):
-            return Value(f"{call}{each.name}")
-        if isinstance(each, Storage):
-            return Storage(number(each.offset))
-        return replace(each, name=number(each.name)) if isinstance(each, Number) else each
-
-    parameters = tuple(map(parameter, launch.parameters))
-    return replace(launch, grid=number(launch.grid), shared=number(launch.shared), parameters=parameters)
 
 
 def executable_of(chains: Sequence[Chain]) -> Executable:

@@ -92,10 +92,10 @@ class Loaded:
             self._prepare(spec)
             values, overlaps = self._layouts(spec, arrays), spec.cc >= 90 and not spec.is_kernel
             name = self.name * spec.is_kernel
-            self.chains: Mapping[str, Chain] = {
-                each: Chain(shape, values, found, library.functions, overlaps, name)
-                for each, shape in shapes.items()
-            }
+            self.chains: dict[str, Chain] = {}
+            for each, shape in shapes.items():
+                functions = [library.functions[launch.kernel] for launch in shape.launches]
+                self.chains[each] = Chain(shape, values, found, functions, overlaps, name)
             # A kernel that waits for its grid is no graph.
             most = 0 if found.get("cooperative") else _EXECUTABLES
             self.executables = {name: min(each.executables, most) for name, each in shapes.items()}

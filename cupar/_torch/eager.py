@@ -18,12 +18,7 @@ from .operators import direct, is_plain, numpy_dtype, on_device
 from .schemas import FUNCTIONS, TENSORS, OperatorRow, functions_of, schema_of, signature
 from .user_functions import digest_of, operator_of
 
-
-class _NoCall:
-    """The result of an eager call that was not made."""
-
-
-NO_CALL = _NoCall()
+NO_CALL = object()  # the result of an eager call that was not made
 
 _PLAIN = "_is_plain({v})"
 # Conditions for the types of the schema: an argument ``{v}`` is handed on as it is.

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from .. import arrays
 from .._arguments.initial import on_host
@@ -27,7 +28,6 @@ from .operators import (
     differentiable,
     dimensions,
     direct,
-    is_compiling,
     is_eager,
     numpy_dtype,
     on_device,
@@ -465,7 +465,7 @@ def _with_dtype_of_init(
     named = {**dict(zip(names[at:], arguments[at:], strict=False)), **named}
     arguments = arguments[:at]
     init, x = named["init"], arguments[0] if arguments else named.get("x")
-    if torch.compiler.is_compiling():
+    if is_compiling():
         raise TypeError(
             f"init: under torch.compile it is a number of Python's, got one of type {type(init).__name__}"
         )
@@ -542,7 +542,7 @@ def function_of(name: str) -> Callable[..., Any]:
                 return cls(*found) if cls is not None else found[0]
         if type(rest.get("init", *arguments[init_at : init_at + 1])) not in _HAVE_NO_DTYPE:
             arguments, rest = _with_dtype_of_init(names, arguments, rest)
-        if torch.compiler.is_compiling():
+        if is_compiling():
             found = op(*arguments, **rest) if around is None else around(op, *arguments, **rest)
         else:
             try:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from .. import structs
 from .._base import device, fork
@@ -22,19 +23,18 @@ from .._pytorch import (
     DispatchKey,
     DispatchKeySet,
     SingleLevelFunction,
-    are_functorch_transforms_active,
     compiled_autograd_key,
     current_device,
     current_raw_stream,
     dispatch_keys,
     enable_single_level,
     get_tracing_state,
-    is_legacy_batchedtensor,
     is_torch_function_mode_enabled,
     len_torch_dispatch_stack,
     profiler_enabled,
     set_fwd_grad_enabled,
 )
+from .._pytorch import are_functorch_transforms_active as in_transform
 from . import inductor
 
 NAMESPACE = "cupar"
@@ -58,9 +58,6 @@ PLAIN_KEYS = frozenset(
 _UNUSUAL = ~0
 for _name in ("CPU", "CUDA", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA"):
     _UNUSUAL &= ~DispatchKeySet(getattr(DispatchKey, _name)).raw_repr()
-
-in_transform = are_functorch_transforms_active
-is_compiling = torch.compiler.is_compiling
 
 
 def operator(
@@ -172,9 +169,6 @@ def is_plain(x: Any) -> bool:
     return type(x) is torch.Tensor and not dispatch_keys(x).raw_repr() & _UNUSUAL
 
 
-is_batched = is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
-
-
 def without_gradient(x: Any) -> Any:
     """Return a tensor, or None, as kernels take it."""
     return x.detach() if x is not None and x.requires_grad else x
@@ -194,7 +188,7 @@ def records(*tensors: Any) -> bool:
 # --- Differentiable functions -----------------------------------------------------------------------------
 
 
-class _Below:
+class below:  # noqa: N801 - called as a function
     """A context for the forward of a differentiable function: operators are asked again, below it."""
 
     __slots__ = ("_inner",)
@@ -211,9 +205,6 @@ class _Below:
     def __exit__(self, *error: object) -> None:
         for each in reversed(self._inner):
             each.__exit__(*error)
-
-
-below = _Below
 
 
 def differentiable(
@@ -313,10 +304,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
     return next(own for own, each in _DTYPES.items() if each == dtype)
 
 
-_current_stream = current_raw_stream
-_has_several_devices = False if _current_stream is None else torch.cuda.device_count() > 1
-
-
+_has_several_devices = False if current_raw_stream is None else torch.cuda.device_count() > 1
 _GPU = torch.device("cuda")  # the current one
 
 
@@ -331,7 +319,7 @@ def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
     That one's device is the current one, and temporary storage comes from PyTorch's allocator, but for 64 KiB
     that each stream keeps.
     """
-    if _current_stream is None:
+    if current_raw_stream is None:
         return function
 
     def on_its_device(x: Any, *others: Any, **named: Any) -> Any:

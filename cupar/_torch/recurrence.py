@@ -10,13 +10,13 @@ from .._functions import scans
 from .._functions.calls import enter
 from .._functions.recurrences import recurrence_gradients
 from .._functions.values import flag
+from .._pytorch import is_legacy_batchedtensor
 from . import inductor
 from .operators import (
     batched,
     differentiable,
     dimension,
     direct,
-    is_batched,
     is_eager,
     is_plain,
     numpy_dtype,
@@ -135,7 +135,8 @@ def _backward(ctx: Any, grad: Any) -> Any:
     a, h, initial = ctx.saved_tensors
     dim, reverse = ctx.how
     is_direct = ctx.is_direct and is_eager() and not torch.is_grad_enabled()
-    if is_direct and is_plain(grad) and not is_batched(grad):
+    is_batched = is_legacy_batchedtensor(grad)  # under `is_grads_batched=True`
+    if is_direct and is_plain(grad) and not is_batched:
         return _backward_scanned(grad, a, h, initial, dim, reverse)
     da, db = recurrence_backward(a, h, initial, grad, dim, reverse)
     dinitial = None

@@ -93,7 +93,7 @@ def library(monkeypatch):
 
 @pytest.fixture
 def chain(library):
-    functions = {"first": c_void_p(1), "second": c_void_p(2)}
+    functions = [c_void_p(1), c_void_p(2)]
     return Chain(SHAPE, VALUES, {"threads": 256}, functions)
 
 
@@ -170,7 +170,7 @@ def test_several_shapes_are_one_graph_whose_nodes_are_filled_one_after_another(l
 
 
 def test_kernels_that_wait_themselves(library, monkeypatch):
-    functions = {"first": c_void_p(1), "second": c_void_p(2)}
+    functions = [c_void_p(1), c_void_p(2)]
     chain = Chain(SHAPE, VALUES, {"threads": 256}, functions, overlaps=True)
     executable_of([chain, chain])
     edges = [(1, 2), (2, 3), (3, 4)]
@@ -187,7 +187,7 @@ def test_kernels_that_wait_themselves(library, monkeypatch):
 
 def test_the_only_kernel(library):
     shape = Shape(("n",), (Launch("first", 1, 32, (Value("d_in"), i32("n"), Value("op"), Storage())),))
-    enqueue = Chain(shape, VALUES, {}, {"first": c_void_p(1)}).enqueuer(Executable([NodeParams()]))
+    enqueue = Chain(shape, VALUES, {}, [c_void_p(1)]).enqueuer(Executable([NodeParams()]))
     for n in (1, 1, 2):
         enqueue((n, *BOUND[1:]), 0x9000, (n,), 0)
     parameters = [
@@ -228,7 +228,7 @@ def turns(monkeypatch):
     library = Turns()
     monkeypatch.setattr(driver, "library", lambda: library)
     monkeypatch.setattr(driver, "current_context", lambda: None)
-    chain = Chain(SHAPE, VALUES, {"threads": 256}, {"first": c_void_p(1), "second": c_void_p(2)})
+    chain = Chain(SHAPE, VALUES, {"threads": 256}, [c_void_p(1), c_void_p(2)])
 
     def enqueuer(executables):
         more = [executable_of([chain]) for _ in range(executables)]
