@@ -16,7 +16,7 @@ from .._base import device, sizes
 from .._device import arrays, driver
 from .._ir.iterator import ENDLESS, Iterator, over
 from .._program import known as programs
-from .._program.memory import Memory, Own
+from .._program.memory import LibraryArray, Memory
 from .._program.trace import CannotTraceError, Trace
 from ..host import View
 from ..iterators import ConstantIterator, TransformIterator, ZipIterator
@@ -239,7 +239,7 @@ class Work:
             found: list[Any] = self.host(given, name).reshape(-1).tolist()
             return found
         self._check_not_captured(name)
-        if not isinstance(given.own, Own):
+        if not isinstance(given.own, LibraryArray):
             raise CannotTraceError("a read of what is no array")
         with self.library.on(self.stream):
             return self._trace.read(given.items, self.library.host(given.own.real).reshape(-1))
@@ -273,7 +273,7 @@ class Work:
         return (*(self.first(each, size) for each in results), count)
 
 
-def _traced(own: Own, memory: Memory) -> Operand:
+def _traced(own: LibraryArray, memory: Memory) -> Operand:
     flat = Memory(memory.address, memory.dtype, (memory.size,), (memory.itemsize,), True, memory)
     return Operand(own, flat, memory.shape)
 

@@ -147,7 +147,7 @@ class Rendering:
         self.data = bytearray()
         self.places: list[tuple[int, int]] = []  # of addresses in the data, and their buffers
         self.records = 0
-        trace = Recording(Placeholders(on_cpu), (), ())
+        trace = Recording(Placeholders(on_cpu), ())
         try:
             work = Work(trace.library, None, trace)
             operands = [work.empty(shape, dtype) for shape, dtype in inputs]

@@ -337,7 +337,7 @@ def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> A
     with walk.fingerprint_scope():  # so that the guards are of what the call has built
         try:
             checks = [walk.fingerprint(each).guard.checker() for each in asked.operators]
-            trace = Trace(library, arrays, [*map(_is_whole, arrays)], numbers)
+            trace = Trace(library, arrays, numbers)
             sizes, varying = iter(trace.numbers), known.reader.varying
             given = enumerate(asked.given)
             trace.arguments = [_with_sizes(each, sizes) if i in varying else each for i, each in given]
@@ -352,7 +352,7 @@ def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> A
         if fixed:
             _fix(asked, fixed)
             return trace.value_of(result)
-        program = rendered(trace, arrays, result, checks)
+        program = rendered(trace, result, checks)
     except CannotTraceError:
         return trace.value_of(result)
     else:
@@ -362,10 +362,3 @@ def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> A
         return trace.value_of(result)
     finally:
         trace.end()
-
-
-def _is_whole(x: Any) -> bool:
-    found = arrays.syntax_of(type(x))
-    if found is None:
-        raise CannotTraceError("an array without expressions")
-    return bool(eval(found.c_order.replace("{v}", "x"), {"x": x}))

@@ -45,19 +45,19 @@ def base_of(memory: Any) -> Any:
     return memory
 
 
-class Own:
-    """An array of the library's, and the expression for it."""
+class LibraryArray:
+    """An array of the call's library, and the expression for it."""
 
     __slots__ = ("real", "text")
 
     def __init__(self, real: Any, text: str) -> None:
         self.real, self.text = real, text
 
-    def __getitem__(self, cut: slice) -> Own:
+    def __getitem__(self, cut: slice) -> LibraryArray:
         """Return the first items."""
         if cut.start is not None or cut.step is not None:
             raise TypeError("of arrays of a call that is traced, only the first items are taken")
-        return Own(self.real[: value_of(cut.stop)], f"{self.text}[:{text_of(cut.stop)}]")
+        return LibraryArray(self.real[: value_of(cut.stop)], f"{self.text}[:{text_of(cut.stop)}]")
 
 
 class Extent:
@@ -72,18 +72,19 @@ class Extent:
 arrays.OWN.add(Extent)
 
 
-def real(given: Any) -> Any:
-    """Return an argument of a call that is traced as the call takes it: without sizes."""
-    if isinstance(given, Memory):
-        shape, strides = map(value_of, given.shape), map(value_of, given.strides)
-        return Memory(
-            value_of(given.address), given.dtype, [*shape], [*strides], given.writable, given._owner
-        )
-    if isinstance(given, Iterator):
-        if not given.leaves:
-            return given
-        found = object.__new__(type(given))
-        leaves = [Leaf(real(each.given), value_of(each.start), each.slot) for each in given.leaves]
-        found.node, found.leaves = given.node, tuple(leaves)
-        return found
-    return value_of(given)
+def without_sizes(argument: Any) -> Any:
+    """Return an argument of a call that is traced with the values of its sizes."""
+    if isinstance(argument, Memory):
+        shape, strides = [*map(value_of, argument.shape)], [*map(value_of, argument.strides)]
+        address = value_of(argument.address)
+        return Memory(address, argument.dtype, shape, strides, argument.writable, argument._owner)
+    if isinstance(argument, Iterator):
+        if not argument.leaves:
+            return argument
+        iterator = object.__new__(type(argument))
+        leaves = [
+            Leaf(without_sizes(each.given), value_of(each.start), each.slot) for each in argument.leaves
+        ]
+        iterator.node, iterator.leaves = argument.node, tuple(leaves)
+        return iterator
+    return value_of(argument)

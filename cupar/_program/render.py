@@ -15,9 +15,8 @@ from .._base.data import Recent
 from .._base.generated import define
 from .._base.sizes import is_size, text_of
 from .._device import driver, peers
-from .._device.arrays import syntax_of
 from .._device.readers import TORCH
-from .memory import Own
+from .memory import LibraryArray
 from .reads import PINNED_BYTES, reader, take
 from .trace import (
     FRESH,
@@ -60,9 +59,7 @@ def program(given, operators):
 """
 
 
-def rendered(
-    trace: Trace, given: Sequence[Any], result: Any, checks: Sequence[Callable[[Any], bool]]
-) -> Program:
+def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]]) -> Program:
     """Return the program of a trace.
 
     It returns the result; MISS, if a guard does not hold, or an operator reads other values; None, if
@@ -71,17 +68,16 @@ def rendered(
     Parameters
     ----------
     trace : Trace
-    given : sequence of arrays
     result : object
-        Arrays as `Own`, or tuples of such.
+        Arrays as `LibraryArray`, or tuples of such.
     checks : sequence of callable
         Take the operators, each its own, and return whether it reads what it has read.
     """
     names = trace.names
-    found: list[Own] = []
+    found: list[LibraryArray] = []
     shown = _shown(result, found, names)
     texts = _Lines(trace, {_variable(each.text) for each in found})
-    lines = [*_inputs(trace, given), *texts.written()]
+    lines = [*_inputs(trace), *texts.written()]
     names.update(_miss=MISS, _refused=device.refuses_host if trace.library.on_cpu else device.is_cpu)
     wrong = []
     for i, check in enumerate(checks):
@@ -99,7 +95,7 @@ def rendered(
     return program
 
 
-def _shown(result: Any, found: list[Own], names: dict[str, Any]) -> str:
+def _shown(result: Any, found: list[LibraryArray], names: dict[str, Any]) -> str:
     """Return the expression for a result, whose arrays are appended to `found`; tuples may hold None."""
     if isinstance(result, tuple):
         items = "".join(["None, " if each is None else f"{_shown(each, found, names)}, " for each in result])
@@ -107,7 +103,7 @@ def _shown(result: Any, found: list[Own], names: dict[str, Any]) -> str:
             return f"({items})"
         names[name := f"_class_{len(names)}"] = type(result)
         return f"{name}({items})"
-    if not isinstance(result, Own):
+    if not isinstance(result, LibraryArray):
         raise CannotTraceError("a result that is no array")
     found.append(result)
     kept = _FIRST_OF_FRESH.fullmatch(result.text)
@@ -121,31 +117,28 @@ def _variable(text: str) -> str:
     return text.partition("[")[0]
 
 
-def _inputs(trace: Trace, given: Sequence[Any]) -> list[str]:
+def _inputs(trace: Trace) -> list[str]:
     """Return the lines that read the arrays of a call."""
-    names = [*[f"x_{i}" for i in range(len(given))], *[each.text for each in trace.numbers]]
+    names = [*[f"x_{i}" for i in range(len(trace.given))], *[each.text for each in trace.numbers]]
     lines = [f"({''.join([f'{each}, ' for each in names])}) = given"]
     # NumPy has other dtypes for integers beyond.
     integers = [each.text for each in trace.numbers if isinstance(each.value, int)]
     lines += [f"if not {-(2**63)} <= {each} < {2**63}: return None" for each in integers]
-    kinds = [*map(syntax_of, map(type, given))]
-    if TORCH in kinds:  # the general path refuses tensors that PyTorch traces
+    if TORCH in trace.syntaxes:  # the general path refuses tensors that PyTorch traces
         trace.names.update(
             _modes=_pytorch.len_torch_dispatch_stack,
             _is_traced=_pytorch.is_jit_tracing,
             _is_transformed=_pytorch.are_functorch_transforms_active,
         )
         lines.append("if _modes() or _is_traced() or _is_transformed(): return None")
-    for i, (x, kind) in enumerate(zip(given, kinds, strict=True)):
-        if kind is None:
-            raise CannotTraceError("an array without expressions")
-        if kind is TORCH:  # one may be conjugated or negated as it is read
+    for i, (x, syntax) in enumerate(zip(trace.given, trace.syntaxes, strict=True)):
+        if syntax is TORCH:  # one may be conjugated or negated as it is read
             is_pending = f"x_{i}.is_neg()" + f" or x_{i}.is_conj()" * x.is_complex()
             lines.append(f"if x_{i}.requires_grad or {is_pending}: return None")
         if x.ndim:
             lines.append(f"({''.join([f's_{i}_{axis}, ' for axis in range(x.ndim)])}) = x_{i}.shape")
-        lines.append(f"a_{i} = {kind.address}".replace("{v}", f"x_{i}"))
-        if kind is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
+        lines.append(f"a_{i} = {syntax.address}".replace("{v}", f"x_{i}"))
+        if syntax is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
             lines.append(f"if not a_{i}: return None")
         if not trace.library.on_cpu and driver.has_several_devices:
             trace.names["_check_memory"] = peers.check_memory
@@ -158,8 +151,7 @@ class _Lines:
 
     def __init__(self, trace: Trace, results: set[str]) -> None:
         self._trace, self._results, self._names = trace, results, trace.names
-        self._first = trace._given[0]
-        self._syntax = syntax_of(type(self._first))
+        self._first, self._syntax = trace.given[0], trace.syntaxes[0]
         self._temporaries = 0
         self._pinned: set[int] = set()  # temporaries to which kernels write what is read
         self._scalars: dict[np.dtype[Any], Any] = {}  # arrays without dimensions, after which others are made
@@ -237,7 +229,6 @@ class _Lines:
         return max([each.level for each in allocated.shape if is_size(each)], default=0) <= level
 
     def _addressed(self, index: int | str) -> list[str]:
-        assert self._syntax is not None
         lines = [f"b_{index} = {self._syntax.address}".replace("{v}", f"r_{index}")]
         if self._syntax is TORCH:  # within FakeTensorMode it has no memory
             lines.append(f"if not b_{index} and r_{index}.numel(): return None")

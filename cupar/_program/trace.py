@@ -14,10 +14,11 @@ from .. import structs
 from .._base.sizes import Size, is_size, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
+from .._device.readers import ArraySyntax
 from .._ir.iterator import Iterator, Packed, capacity_of
 from .._launch.arguments import parameters_of, signature
 from .._launch.segments import counts_of_rows, row_length
-from .memory import Extent, Memory, Own, base_of, in_c_order, real
+from .memory import Extent, LibraryArray, Memory, base_of, in_c_order, without_sizes
 
 
 class CannotTraceError(Exception):
@@ -45,7 +46,7 @@ class Allocate(NamedTuple):
     number: int
     shape: tuple[Any, ...]
     dtype: np.dtype[Any]
-    own: Own
+    own: LibraryArray
 
 
 class Copied(NamedTuple):
@@ -54,7 +55,7 @@ class Copied(NamedTuple):
     number: int
     method: str
     source: str
-    own: Own
+    own: LibraryArray
 
 
 class Launch(NamedTuple):
@@ -115,13 +116,14 @@ class Trace:
         Its arrays are those of the call.
     given : sequence of arrays
         The arrays of the call.
-    whole : sequence of bool
-        Whether each lies in C's order.
     numbers : sequence of int or float
         The numbers of the call that vary.
 
     Attributes
     ----------
+    given : sequence of arrays
+    syntaxes : list of ArraySyntax
+        Those of the arrays.
     numbers : list of Size
     arguments : sequence
         Those of the call, with sizes in place of numbers that vary.
@@ -130,13 +132,11 @@ class Trace:
         The values that lines name.
     """
 
-    def __init__(
-        self, library: Any, given: Sequence[Any], whole: Sequence[bool], numbers: Sequence[Any] = ()
-    ) -> None:
+    def __init__(self, library: Any, given: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
         self.library, self.lines, self.names = library, list[Line](), dict[str, Any]()
         self.level = 0
         self._made: dict[int, Any] = {}  # arrays that the call allocates or may write to, by id
-        self._given = [*given]
+        self.given, self.syntaxes = given, [*map(_syntax_of, given)]
         self._sizes: dict[str, Size] = {}
         self._guards: set[str] = set()
         self._kept: dict[int, str] = {}  # by the id of a value that `names` has
@@ -144,8 +144,8 @@ class Trace:
         self._fixed: list[str] = []
         self._counts = {"r": 0, "c": 0, "k": 0}
         self.numbers = [Size(each, f"v_{i}", self) for i, each in enumerate(numbers)]
-        self._inputs = [self._input(i, x, each) for i, (x, each) in enumerate(zip(given, whole, strict=True))]
-        self._known: dict[int, tuple[Own, Memory]] = {}  # by the id of an array that `names` has
+        self._inputs = [self._input(i, x) for i, x in enumerate(given)]
+        self._known: dict[int, tuple[LibraryArray, Memory]] = {}  # by the id of an array that `names` has
         for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
             first = [each is x for each in given].index(True)
             if first != i:
@@ -216,21 +216,28 @@ class Trace:
 
     # --- Arrays ------------------------------------------------------------------------------------------
 
-    def _input(self, i: int, x: Any, whole: bool) -> tuple[Own, Memory] | None:
+    def _input(self, i: int, x: Any) -> tuple[LibraryArray, Memory] | None:
         """Return an array of the call, and its memory; None if it does not lie in C's order."""
-        own, found = Own(x, f"x_{i}"), self.library.memory(x)
-        dtype = structs.normal("x", found.dtype)
+        dtype = structs.normal("x", self.library.memory(x).dtype)
         if dtype.names is not None and structs.closed(dtype) != dtype:
             raise CannotTraceError("structs with gaps")
-        if not whole:
+        if not eval(self.syntaxes[i].c_order.replace("{v}", "x"), {"x": x}):
             return None
-        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(found.shape)]
-        address = arrays.read("", found, self.library.on_cpu).address
-        return own, in_c_order(Size(address, f"a_{i}", self), dtype, shape, x)
+        return LibraryArray(x, f"x_{i}"), self._memory(x, f"a_{i}", 0, dtype, self._extents(i, x))
 
-    def array(self, array: Any) -> tuple[Own, Memory]:
+    def _extents(self, i: int, x: Any) -> list[Size]:
+        return [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(x.shape)]
+
+    def _memory(self, x: Any, name: str, level: int, dtype: np.dtype[Any], shape: Sequence[Any]) -> Memory:
+        """Return the memory of an array in C's order, whose address is a size."""
+        return in_c_order(Size(self._read(x).address, name, self, level), dtype, shape, x)
+
+    def _read(self, x: Any) -> arrays.ArrayView:
+        return arrays.read("", self.library.memory(x), self.library.on_cpu)
+
+    def array(self, array: Any) -> tuple[LibraryArray, Memory]:
         """Return an array of the call, or one that was put on the device, and its memory in C's order."""
-        for i, each in enumerate(self._given):
+        for i, each in enumerate(self.given):
             if each is array:
                 found = self._inputs[i]
                 if found is None:
@@ -240,24 +247,21 @@ class Trace:
             return self._known[id(array)]
         raise CannotTraceError("an array from elsewhere")
 
-    def _contiguous(self, i: int, x: Any) -> tuple[Own, Memory]:
+    def _contiguous(self, i: int, x: Any) -> tuple[LibraryArray, Memory]:
         """Copy a strided array of the call to C's order."""
         copied = self.library.contiguous(x)
         if copied is None or copied is x:
             raise CannotTraceError("a strided array that the library does not copy")
-        shape = [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(x.shape)]
-        return self._copied(copied, "contiguous", f"x_{i}", shape)
+        return self._copied(copied, "contiguous", f"x_{i}", self._extents(i, x))
 
-    def _copied(self, made: Any, method: str, source: str, shape: Sequence[Any]) -> tuple[Own, Memory]:
-        """Write down that a method of the library has made an array of another one."""
-        index, self._made[id(made)] = self._new("r"), made
-        own, found = Own(made, f"r_{index}"), self.library.memory(made)
-        self.lines.append(Copied(index, method, source, own))
-        address = arrays.read("", found, self.library.on_cpu).address
-        place = Size(address, f"b_{index}", self, self.level + 1)
-        return own, in_c_order(place, structs.normal("x", found.dtype), shape, made)
+    def _copied(
+        self, made: Any, method: str, source: str, shape: Sequence[Any]
+    ) -> tuple[LibraryArray, Memory]:
+        """Record an array that a method of the library has made of another one."""
+        dtype = structs.normal("x", self.library.memory(made).dtype)
+        return self._new_array(made, dtype, shape, Copied, method, source)
 
-    def output(self, array: Any) -> tuple[Own, Memory]:
+    def output(self, array: Any) -> tuple[LibraryArray, Memory]:
         """Return an array of the call that it writes to, and its memory."""
         own, memory = self.array(array)
         if own.real is not array or not _is_aligned(memory):
@@ -265,17 +269,24 @@ class Trace:
         self._made[id(array)] = array
         return own, memory
 
-    def empty(self, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Own, Memory]:
+    def empty(self, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[LibraryArray, Memory]:
         """Allocate an array."""
         return self._allocated(self.library.empty(tuple(map(value_of, shape)), dtype), shape, dtype)
 
-    def _allocated(self, made: Any, shape: Sequence[Any], dtype: np.dtype[Any]) -> tuple[Own, Memory]:
-        """Write down that an array was made."""
-        index = self._new("r")
-        own, self._made[id(made)] = Own(made, f"r_{index}"), made
-        self.lines.append(Allocate(index, tuple(shape), dtype, own))
-        address = arrays.read("", self.library.memory(made), self.library.on_cpu).address
-        return own, in_c_order(Size(address, f"b_{index}", self, self.level + 1), dtype, shape, made)
+    def _allocated(
+        self, made: Any, shape: Sequence[Any], dtype: np.dtype[Any]
+    ) -> tuple[LibraryArray, Memory]:
+        """Record an array that was allocated."""
+        return self._new_array(made, dtype, shape, Allocate, tuple(shape), dtype)
+
+    def _new_array(
+        self, made: Any, dtype: np.dtype[Any], shape: Sequence[Any], line: Any, *parts: Any
+    ) -> tuple[LibraryArray, Memory]:
+        """Record the line of a class that makes an array."""
+        index, self._made[id(made)] = self._new("r"), made
+        own = LibraryArray(made, f"r_{index}")
+        self.lines.append(line(index, *parts, own))
+        return own, self._memory(made, f"b_{index}", self.level + 1, dtype, shape)
 
     def put(self, given: Any, source: Any, size: Any) -> None:
         """Take an array that the library has made of one of the host, which may be a size of some length.
@@ -285,19 +296,18 @@ class Trace:
         if is_size(source):
             self._known[id(given)] = self._copied(given, "put", source.text, (size,))
             return
-        memory = self.library.memory(given)
-        found = arrays.read("", memory, self.library.on_cpu)
-        name = self.keep(given)
+        shape, view = self.library.memory(given).shape, self._read(given)
         self.names[FRESH] = self.library.fresh
-        own = Own(given, f"{FRESH}({name})")  # a result is the user's, who may write to it
-        self._known[id(given)] = own, in_c_order(found.address, found.dtype, memory.shape, given)
+        # A result is the user's, who may write to it.
+        own = LibraryArray(given, f"{FRESH}({self.keep(given)})")
+        self._known[id(given)] = own, in_c_order(view.address, view.dtype, shape, given)
 
     def value_of(self, result: Any) -> Any:
         """Return the result of the call that is traced: the arrays themselves."""
         if isinstance(result, tuple):
             values = [self.value_of(each) for each in result]
             return tuple(values) if type(result) is tuple else type(result)(*values)
-        if not isinstance(result, Own):
+        if not isinstance(result, LibraryArray):
             return result
         return self.library.fresh(result.real) if result.text.startswith(FRESH) else result.real
 
@@ -310,7 +320,7 @@ class Trace:
         spec = algorithm._spec
         given = dict(zip(signature(spec.algorithm_class.run).parameters, arguments, strict=True))
         problem = self._problem(algorithm, given)
-        taken = [real(each) for each in arguments]
+        taken = [without_sizes(each) for each in arguments]
         read = algorithm.values_of(tuple(taken))
         if read is None:
             raise CannotTraceError("objects that must live until the call is done")
@@ -466,6 +476,13 @@ _NUMBERS = re.compile(r"\b(v_|n|h)(\d+)\b")
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
 FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack
+
+
+def _syntax_of(x: Any) -> ArraySyntax:
+    syntax = arrays.syntax_of(type(x))
+    if syntax is None:
+        raise CannotTraceError("an array without expressions")
+    return syntax
 
 
 def _is_aligned(memory: Memory) -> bool:
