@@ -7,6 +7,7 @@ import pytest
 from support.templates import compiled
 
 import cupar
+from cupar._compile import nvjitlink, nvrtc
 
 SOURCES = Path(cupar.__file__).parent / "_kernels" / "cuh"
 FAR = 2**62 + 1
@@ -33,3 +34,20 @@ def test_segments_that_end_before_they_begin_are_empty():
         for (low, high), items in spans.items()
     ]
     compiled(lambda: cupar.segmented_copy("f4", "f4", "i8", "i8", "i8", cc=90), 90, lambda _: holds)
+
+
+KERNEL = """
+#include "common/offsets.cuh"
+extern "C" __global__ void lengths(const long long* offsets, long long* to) {
+  *to = cupar::length_of(offsets[0], offsets[1]);
+}
+"""
+
+
+@pytest.mark.slow
+def test_compilers_compare_offsets_and_not_their_difference():
+    """Of a difference with a sign they think that it does not wrap, and compare it with 0."""
+    code = nvrtc.compile_kernels(KERNEL, 90)
+    text = nvjitlink.ptx([code], 90)
+    assert "max.s64" not in text
+    assert re.search(r"setp\.(gt|lt|ge|le)\.s64\s+%p\d+, %rd\d+, %rd\d+;", text), text

@@ -5,9 +5,10 @@
 
 namespace cupar {
 // The items of a segment: none if it ends before it begins. The two are compared first, as no 64 bits have
-// the difference of offsets that are far enough apart.
+// the difference of offsets that are far enough apart; and subtracted without a sign, or compilers compare
+// the difference with 0.
 constexpr __device__ __forceinline__ i64 length_of(i64 begin, i64 end) {
-  return end > begin ? end - begin : 0;
+  return end > begin ? static_cast<i64>(static_cast<u64>(end) - static_cast<u64>(begin)) : 0;
 }
 
 // The items from one offset to another, for comparisons with what fits: of any two, which may be those of
