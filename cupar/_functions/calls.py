@@ -500,16 +500,16 @@ def enter(
     prefix : str, optional
         The parameter that has the inputs; by default they are the function's own first parameters.
     """
-    asked = None
+    result = None
     if like is None and num_items is None:
         if stream is None:
-            asked = programs.call(function, inputs, arguments)
+            result = programs.call(function, inputs, arguments)
         else:
-            asked = _on(stream, function, inputs, arguments)
-        if asked is not None and type(asked) is not programs.Asked:
-            return asked
+            result = _on(stream, function, inputs, arguments)
+        if result is not None and type(result) is not programs.Miss:
+            return result
     named = dict(zip(_names_of(function, len(inputs), prefix), inputs, strict=True))
-    return _entered(function, named, arguments, stream, like, num_items, numbers, optional, of, asked)
+    return _entered(function, named, arguments, stream, like, num_items, numbers, optional, of, result)
 
 
 def _entered(
@@ -522,7 +522,7 @@ def _entered(
     numbers: bool,
     optional: Collection[str],
     of: Callable[..., Any] | None,
-    asked: programs.Asked | None,
+    miss: programs.Miss | None,
 ) -> Any:
     """Make a call that no program has made: the general path."""
     for name, each in inputs.items():
@@ -556,8 +556,8 @@ def _entered(
 
     call: Callable[[], Any] = make
     try:
-        if asked is not None and asked.is_due:
-            call = partial(programs.traced, asked, library, make)
+        if miss is not None and miss.is_due:
+            call = partial(programs.traced, miss, library, make)
         if stream is None:
             result = device.using(True, call) if library.on_cpu else call()
         else:

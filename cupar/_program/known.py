@@ -19,7 +19,7 @@ from .._device import arrays, driver, readers
 from .._device.driver import NoDeviceError
 from .._fingerprint import walk
 from .._obtain import factory_cache
-from .render import MISS, Program, rendered
+from .render import GUARD_FAILED, Program, rendered
 from .trace import CannotTraceError, Trace
 
 _MOST_PROGRAMS = 4  # of a key, for sizes of different kinds
@@ -185,19 +185,19 @@ def _compared(classes: tuple[Any, ...], given: tuple[Any, ...]) -> _Reader:
     return reader
 
 
-def _fix(asked: Asked, numbers: Collection[int]) -> None:
+def _fix(miss: Miss, numbers: Collection[int]) -> None:
     """Make arguments parts of keys again, by the indices of some of their numbers among those that vary."""
-    reader, given = asked.known.reader, asked.given
+    reader, given = miss.entry.reader, miss.arguments
     owners = [i for i in sorted(reader.varying) for _ in _numbers_of(given[i])]
     fixed = frozenset([owners[each] for each in numbers])
-    _reader(asked.known.classes, reader.varying - fixed, reader.fixed | fixed).last = reader.last
-    _new(asked.known.classes, given)  # so that the next call is traced
+    _reader(miss.entry.classes, reader.varying - fixed, reader.fixed | fixed).last = reader.last
+    _new(miss.entry.classes, given)  # so that the next call is traced
 
 
 # --- The table --------------------------------------------------------------------------------------------
 
 
-class _Known:
+class _Entry:
     """The programs of a key.
 
     Attributes
@@ -221,16 +221,16 @@ class _Known:
         self.kept: tuple[Any, ...] = ()  # code of operators, whose ids are in the key
 
 
-class Asked:
+class Miss:
     """A call that no program has made.
 
     Attributes
     ----------
-    known : _Known
+    entry : _Entry
         The programs of its key.
-    given : tuple
-        Its arguments.
-    found : list
+    arguments : tuple
+        Those of the call, inputs first.
+    values : list
         Its arrays, and the numbers that vary behind them.
     operators : list
         The functions that it is given.
@@ -238,127 +238,127 @@ class Asked:
         Whether it is to be traced.
     """
 
-    __slots__ = ("found", "given", "is_due", "known", "operators")
+    __slots__ = ("arguments", "entry", "is_due", "operators", "values")
 
     def __init__(
         self,
-        known: _Known,
-        given: tuple[Any, ...],
-        found: list[Any],
+        entry: _Entry,
+        arguments: tuple[Any, ...],
+        values: list[Any],
         operators: list[Any],
         is_due: bool,
     ) -> None:
-        self.known, self.given, self.is_due = known, given, is_due
-        self.found, self.operators = found, operators
+        self.entry, self.arguments, self.is_due = entry, arguments, is_due
+        self.values, self.operators = values, operators
 
 
 _READERS: Any = factory_cache.new_table()  # by a function, the number of inputs and classes
 _KNOWN: Any = factory_cache.new_table()  # by keys
-_RECENT: Any = factory_cache.new_table()  # what the call before has used, by a function
+_RECENT: Any = factory_cache.new_table()  # the entry of the call before, by a function
 
 
 def call(function: Any, inputs: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
-    """Make a call by a program, and return its result; else return what is asked, or None without a key."""
+    """Make a call by a program and return its result; else return a `Miss`, or None if it has no key."""
     given = inputs + arguments
     try:
         # Most calls of a function are like the one before, which takes less time to see than to make a key.
-        known: _Known | None = _RECENT.get(function)
+        entry: _Entry | None = _RECENT.get(function)
         if (
-            known is None
-            or (matched := known.match(given)) is None  # type: ignore[misc]
-            or (driver.has_several_devices and known.device != _device_of(matched[0]))
+            entry is None
+            or (matched := entry.match(given)) is None  # type: ignore[misc]
+            or (driver.has_several_devices and entry.device != _device_of(matched[0]))
         ):
             classes = (function, len(inputs), *map(type, given))
             reader = _READERS[classes]
-            key, found, operators = reader.read(given)
-            if driver.has_several_devices and (device := _device_of(found)) is not None:
+            key, values, operators = reader.read(given)
+            if driver.has_several_devices and (device := _device_of(values)) is not None:
                 key += (device,)
-            known = _KNOWN[key]
-            if known.programs:
-                if known.match is None:
-                    known.match = reader.matcher(given)
-                _RECENT[function] = known
+            entry = _KNOWN[key]
+            if entry.programs:
+                if entry.match is None:
+                    entry.match = reader.matcher(given)
+                _RECENT[function] = entry
         else:
-            found, operators = matched
+            values, operators = matched
     except (KeyError, TypeError, RuntimeError, AttributeError, NoTokenError):
         return _new((function, len(inputs), *map(type, given)), given)
-    for program in known.programs:
-        result = program(found, operators)
+    for program in entry.programs:
+        result = program(values, operators)
         if result is None:  # something is wrong, or the arrays have no memory
             return None
-        if result is not MISS:
-            if known.in_vain:
-                known.in_vain = 0
+        if result is not GUARD_FAILED:
+            if entry.in_vain:
+                entry.in_vain = 0
             return result
-    return Asked(known, given, found, operators, known.in_vain < _MOST_IN_VAIN)
+    return Miss(entry, given, values, operators, entry.in_vain < _MOST_IN_VAIN)
 
 
 def _new(classes: tuple[Any, ...], given: tuple[Any, ...]) -> Any:
-    """Note a key that was not asked for before; None if there is none."""
+    """Return a `Miss` of a key that was not asked for before; None if the call has no key."""
     try:
         before = _READERS.find(classes)
         reader = _compared(classes, given)
-        key, found, operators = reader.read(given)
-        if not found:
+        key, values, operators = reader.read(given)
+        if not values:
             return None
-        device = _device_of(found)
+        device = _device_of(values)
         if device is not None:
             key += (device,)
-        known = _KNOWN.find(key)
-        if known is None:
-            known = _KNOWN[key] = _Known(classes, reader, device)
+        entry = _KNOWN.find(key)
+        if entry is None:
+            entry = _KNOWN[key] = _Entry(classes, reader, device)
     # The key of a number of symbols has no hash; nested and sparse tensors raise RuntimeErrors, as do tuples
     # nested deeply.
     except (NoTokenError, TypeError, RuntimeError, AttributeError, NoDeviceError):
         return None
     # A call with another number is like the one before.
-    return Asked(known, given, found, operators, before is not None and before is not reader)
+    return Miss(entry, given, values, operators, before is not None and before is not reader)
 
 
-def _device_of(found: list[Any]) -> Any:
+def _device_of(values: list[Any]) -> Any:
     """Return the current device, if there are several and the first array is on one."""
-    if not driver.has_several_devices or not found:
+    if not driver.has_several_devices or not values:
         return None
-    if getattr(found[0], "is_cpu", type(found[0]) is np.ndarray):
+    if getattr(values[0], "is_cpu", type(values[0]) is np.ndarray):
         return None
     return driver.current_device()
 
 
-def traced(asked: Asked, library: Any, make: Callable[[Trace | None], Any]) -> Any:
+def traced(miss: Miss, library: Any, make: Callable[[Trace | None], Any]) -> Any:
     """Make a call, which `make` does given a trace to fill, and keep its program; return its result."""
-    known = asked.known  # which the tables may have dropped
-    arrays = [each for each in asked.found if type(each) not in _NUMBERS]
-    numbers = asked.found[len(arrays) :]
+    entry = miss.entry  # which the tables may have dropped
+    inputs = [each for each in miss.values if type(each) not in _NUMBERS]
+    numbers = miss.values[len(inputs) :]
     if True in [isinstance(each, int) and not -(2**63) <= each < 2**63 for each in numbers]:
         return make(None)  # NumPy has other dtypes for these
     if not _NUMBERS.issuperset(map(type, numbers)):  # a number, and then a tuple of arrays
         return make(None)
-    known.in_vain += 1
+    entry.in_vain += 1
     with walk.fingerprint_scope():  # so that the guards are of what the call has built
         try:
-            checks = [walk.fingerprint(each).guard.checker() for each in asked.operators]
-            trace = Trace(library, arrays, numbers)
-            sizes, varying = iter(trace.numbers), known.reader.varying
-            given = enumerate(asked.given)
+            checks = [walk.fingerprint(each).guard.checker() for each in miss.operators]
+            trace = Trace(library, inputs, numbers)
+            sizes, varying = iter(trace.numbers), entry.reader.varying
+            given = enumerate(miss.arguments)
             trace.arguments = [_with_sizes(each, sizes) if i in varying else each for i, each in given]
             result = make(trace)
         except Exception:  # the general path raises the error; nothing of the user's is written
             result = make(None)
             if numbers:  # perhaps it was one of these
-                _fix(asked, range(len(numbers)))
+                _fix(miss, range(len(numbers)))
             return result
     try:
-        fixed = range(len(numbers)) if known.in_vain > _MOST_PROGRAMS else trace.fixed_numbers()
+        fixed = range(len(numbers)) if entry.in_vain > _MOST_PROGRAMS else trace.fixed_numbers()
         if fixed:
-            _fix(asked, fixed)
+            _fix(miss, fixed)
             return trace.value_of(result)
         program = rendered(trace, result, checks)
     except CannotTraceError:
         return trace.value_of(result)
     else:
-        known.kept = tuple([getattr(each, "__code__", each) for each in asked.operators])
+        entry.kept = tuple([getattr(each, "__code__", each) for each in miss.operators])
         # The newest comes first, as what operators read may have changed for good.
-        known.programs = (program, *known.programs[: _MOST_PROGRAMS - 1])
+        entry.programs = (program, *entry.programs[: _MOST_PROGRAMS - 1])
         return trace.value_of(result)
     finally:
         trace.end()

@@ -37,19 +37,12 @@ ALIGNMENT = 256  # of temporaries
 _BYTES = np.dtype(np.uint8)
 
 
-class _Miss:
-    """The result of a program whose guards do not hold."""
-
-    def __repr__(self) -> str:
-        return "MISS"
-
-
-MISS = _Miss()
+GUARD_FAILED = object()  # the result of a program whose guards do not hold
 Program = Callable[[list[Any], Any], Any]
 
 
 _SOURCE = """
-def program(given, operators):
+def program(values, operators):
     {checks}
     try:
         {lines}
@@ -62,7 +55,7 @@ def program(given, operators):
 def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]]) -> Program:
     """Return the program of a trace.
 
-    It returns the result; MISS, if a guard does not hold, or an operator reads other values; None, if
+    It returns the result; GUARD_FAILED, if a guard does not hold, or an operator reads other values; None, if
     something is wrong, which the general path says.
 
     Parameters
@@ -78,17 +71,16 @@ def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]])
     shown = _shown(result, found, names)
     texts = _Lines(trace, {_variable(each.text) for each in found})
     lines = [*_inputs(trace), *texts.written()]
-    names.update(_miss=MISS, _refused=device.refuses_host if trace.library.on_cpu else device.is_cpu)
-    wrong = []
-    for i, check in enumerate(checks):
-        names[f"_check_{i}"] = check
-        wrong.append(f"not _check_{i}(operators[{i}])")
+    names["_guard_failed"] = GUARD_FAILED
+    names["_refused"] = device.refuses_host if trace.library.on_cpu else device.is_cpu
+    names.update([(f"_check_{i}", check) for i, check in enumerate(checks)])
+    changed = " or ".join([f"not _check_{i}(operators[{i}])" for i in range(len(checks))])
     program: Program = define(
         "program",
         "program",
         _SOURCE,
         names,
-        checks=["if _refused(): return None", *([f"if {' or '.join(wrong)}: return _miss"] if wrong else [])],
+        checks=["if _refused(): return None", *[f"if {changed}: return _guard_failed"] * bool(checks)],
         lines=_needed(lines, shown),
         result=shown,
     )
@@ -120,7 +112,7 @@ def _variable(text: str) -> str:
 def _inputs(trace: Trace) -> list[str]:
     """Return the lines that read the arrays of a call."""
     names = [*[f"x_{i}" for i in range(len(trace.given))], *[each.text for each in trace.numbers]]
-    lines = [f"({''.join([f'{each}, ' for each in names])}) = given"]
+    lines = [f"({''.join([f'{each}, ' for each in names])}) = values"]
     # NumPy has other dtypes for integers beyond.
     integers = [each.text for each in trace.numbers if isinstance(each.value, int)]
     lines += [f"if not {-(2**63)} <= {each} < {2**63}: return None" for each in integers]
@@ -332,7 +324,7 @@ def _plain(lines: Iterable[Line]) -> list[str]:
             conditions.append(f"({each.text})" if "not " in each.text else each.text)
             continue
         if conditions:
-            found.append(f"if {' or '.join(conditions)}: return _miss")
+            found.append(f"if {' or '.join(conditions)}: return _guard_failed")
             conditions = []
         if isinstance(each, Define):
             found.append(f"{each.name} = {each.text}")

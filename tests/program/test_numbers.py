@@ -34,7 +34,7 @@ def made(monkeypatch):
 
     def counted(*given):
         result = call(*given)
-        found.append(result is not None and type(result) is not known.Asked)
+        found.append(result is not None and type(result) is not known.Miss)
         return result
 
     monkeypatch.setattr(known, "call", counted)

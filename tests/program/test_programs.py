@@ -32,7 +32,7 @@ def made(monkeypatch):
 
     def counted(function, *given):
         result = call(function, *given)
-        found.append(function if result is None or type(result) is known.Asked else None)
+        found.append(function if result is None or type(result) is known.Miss else None)
         return result
 
     monkeypatch.setattr(known, "call", counted)

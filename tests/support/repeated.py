@@ -43,7 +43,7 @@ class Repeated:
         def counted(*given):
             # Calls come through `enter`.
             found = None if self._is_anew or not self._is_within else CALL(*given)
-            self.made += found is not None and type(found) is not known.Asked
+            self.made += found is not None and type(found) is not known.Miss
             return found
 
         monkeypatch.setattr(known, "call", counted)
