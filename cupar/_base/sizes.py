@@ -138,13 +138,10 @@ def _arithmetic(name: str, sign: str) -> None:
     def operation(self: Size, other: Any) -> Any:
         if not isinstance(self.value, int) or not isinstance(value_of(other), int):
             return NotImplemented  # -0.0 + 0 is not -0.0
-        level = self.level
-        if type(other) is Size:
-            level = max(level, other.level)
-        elif other == _NEUTRAL.get(sign):
+        if type(other) is not Size and other == _NEUTRAL.get(sign):
             return self
         text = f"({self.text} {sign} {text_of(other)})"
-        return self.tracer.define(text, plain(self.value, value_of(other)), level)
+        return self.tracer.define(text, plain(self.value, value_of(other)), level_of(self, other))
 
     def swapped(self: Size, other: Any) -> Any:
         if not isinstance(self.value, int) or not isinstance(other, int):
@@ -172,9 +169,8 @@ def _comparison(name: str, sign: str) -> None:
     plain: Any = getattr(operator, name)
 
     def operation(self: Size, other: Any) -> Any:
-        level = self.level
         if type(other) is Size:
-            holds, level = plain(self._known(), other._known()), max(level, other.level)
+            holds = plain(self._known(), other._known())
             if other.text == self.text:
                 return holds
         elif isinstance(other, (int, float)):
@@ -182,7 +178,7 @@ def _comparison(name: str, sign: str) -> None:
         else:
             return NotImplemented
         condition = f"{self.text} {sign} {text_of(other)}"
-        self.tracer.guard(f"not {condition}" if holds else condition, level)
+        self.tracer.guard(f"not {condition}" if holds else condition, level_of(self, other))
         return holds
 
     setattr(Size, f"__{name}__", operation)
@@ -214,6 +210,11 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
     return repr(int(value))
+
+
+def level_of(*values: Any) -> int:
+    """Return the level at which all values are known."""
+    return max([each.level for each in values if type(each) is Size], default=0)
 
 
 def is_size(value: Any) -> TypeGuard[Size]:

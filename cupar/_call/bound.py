@@ -172,7 +172,7 @@ class Bound:
 
         def traced(executable: Any, where: Any) -> int:
             for chain, numbers in what:
-                chain.trace(read, numbers, self._handle)
+                chain.trace(numbers, self._handle)
             return launch(executable, where)
 
         return traced

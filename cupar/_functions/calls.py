@@ -96,9 +96,9 @@ class Work:
     def copied(self, source: int, target: int, nbytes: int) -> None:
         """Have the driver copy bytes on the device from one address to another."""
         if self._trace is not None:
-            self._trace.copy(source, target, nbytes, _copied)
+            self._trace.copy(source, target, nbytes, libraries.copy_on_device)
         target, source, nbytes = map(sizes.value_of, (target, source, nbytes))
-        _copied(target, source, nbytes, self.stream)
+        libraries.copy_on_device(target, source, nbytes, self.stream)
 
     def temporary(self, size: int, dtype: np.dtype[Any]) -> Any:
         """Return items of any dtype, structs too, in memory of the library's."""
@@ -276,11 +276,6 @@ class Work:
 def _traced(own: LibraryArray, memory: Memory) -> Operand:
     flat = Memory(memory.address, memory.dtype, (memory.size,), (memory.itemsize,), True, memory)
     return Operand(own, flat, memory.shape)
-
-
-def _copied(target: int, source: int, nbytes: int, stream: Any) -> None:
-    handle = c_void_p(driver.stream_handle(stream))
-    driver.call("cuMemcpyDtoDAsync_v2", c_uint64(target), c_uint64(source), c_size_t(nbytes), handle)
 
 
 def _host_of(memory: View, stream: int) -> np.ndarray[Any, Any]:

@@ -147,8 +147,7 @@ class _Torch(ArrayLibrary):
             return array.clone()
         found = self.empty_like(array)
         if nbytes := array.nbytes:  # by the driver, in two thirds of the time
-            places = c_uint64(found.data_ptr()), c_uint64(array.data_ptr())
-            driver.call("cuMemcpyDtoDAsync_v2", *places, c_size_t(nbytes), c_void_p(self.stream()))
+            copy_on_device(found.data_ptr(), array.data_ptr(), nbytes, self.stream())
         return found
 
     def spans(self, given: Sequence[Any]) -> Spans | None:
@@ -183,6 +182,12 @@ def _alike(given: Sequence[Any]) -> bool:
     if len({*map(_DTYPE, given)}) != 1 or len({*map(_NDIM, given)}) != 1:
         return False
     return given[0].ndim == 1 or len({tuple(shape[1:]) for shape in map(_SHAPE, given)}) == 1
+
+
+def copy_on_device(target: int, source: int, nbytes: int, stream: Any) -> None:
+    """Have the driver copy bytes from one address to another, on a stream."""
+    handle = c_void_p(driver.stream_handle(stream))
+    driver.call("cuMemcpyDtoDAsync_v2", c_uint64(target), c_uint64(source), c_size_t(nbytes), handle)
 
 
 def _is_elsewhere(index: int) -> bool:

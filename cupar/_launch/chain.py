@@ -274,12 +274,12 @@ class Chain:
             return made
 
         def enqueue(read: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
-            self.trace(read, numbers, stream)
+            self.trace(numbers, stream)
             made(read, address, numbers, stream)
 
         return enqueue
 
-    def trace(self, read: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
+    def trace(self, numbers: tuple[int, ...], stream: int) -> None:
         """Print the launches for a plan's numbers."""
         given = dict(zip(self.numbers, numbers, strict=True))
 

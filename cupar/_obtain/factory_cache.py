@@ -30,7 +30,7 @@ from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
 from .._base.sizes import is_size
 from .._call.algorithm import Launchable
-from .._device import arrays, driver
+from .._device import arrays, driver, readers
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
 from .target import is_cpu_name
@@ -44,14 +44,12 @@ _MOST = 512  # requests in a generation of a factory's table, which has two: see
 
 # Tokens of what has only its type in a key: data, and initial values.
 _DTYPE = "{v}.dtype"
-_CUPYS = "{v}.dtype if {v}._c_contiguous or {v}._f_contiguous else _refuse()"
+_CONTIGUOUS = "{{v}}.dtype if {0.c_order} or {0.f_order} else _refuse()"
+_CUPYS = _CONTIGUOUS.format(readers.CUPY)
 _OF_DEVICE = "_of_device({v})"
 _OF_HOST = "{v}.dtype if {v}.size == 1 else _refuse()"  # an initial value
 # An initial value has one item; in an array without dimensions it is a value, in others read by the call.
-_NUMPYS = (
-    "{v}.dtype if {v}.flags.c_contiguous or {v}.flags.f_contiguous else _refuse(), {v}.size == 1, "
-    "{v}.ndim == 0"
-)
+_NUMPYS = f"{_CONTIGUOUS.format(readers.NUMPY)}, {{v}}.size == 1, {{v}}.ndim == 0"
 _ON_CPU = "_on_cpu({v})"
 # Its operators are frozen copies; only registrations of others with numba could change its code.
 _ITERATOR = "{v}.node, _epoch()"
@@ -65,9 +63,7 @@ def _of_device(array: Any) -> Hashable:
 
 def _on_cpu(array: Any) -> Hashable:
     found = arrays.view("", array)
-    if not found.contiguous or is_size(
-        found.size
-    ):  # of a trace, which would be of arrays with one item alone
+    if not found.contiguous or is_size(found.size):  # in a trace, the comparison is a guard
         tokens.refuse()
     return found.dtype, found.size == 1
 

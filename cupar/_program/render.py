@@ -13,7 +13,7 @@ from .. import _pytorch
 from .._base import device
 from .._base.data import Recent
 from .._base.generated import define
-from .._base.sizes import is_size, text_of
+from .._base.sizes import is_size, level_of, text_of
 from .._device import driver, peers
 from .._device.readers import TORCH
 from .memory import LibraryArray
@@ -179,7 +179,7 @@ class _Lines:
     def _stage(self, stage: list[Line], k: int) -> list[str]:
         """Return the lines of a stage: first its arrays, temporaries in one block."""
         lines: list[str] = []
-        first = [each for each in stage if isinstance(each, Allocate) and self._known_at(each, 2 * k)]
+        first = [each for each in stage if isinstance(each, Allocate) and level_of(*each.shape) <= 2 * k]
         own = [each for each in first if f"r_{each.number}" in self._results]
         lines += [line for each in own for line in self._allocated(each)]
         others = [each for each in first if f"r_{each.number}" not in self._results]
@@ -216,9 +216,6 @@ class _Lines:
             else:
                 lines += _plain([each])
         return [*lines, *self._launched(launches)]
-
-    def _known_at(self, allocated: Allocate, level: int) -> bool:
-        return max([each.level for each in allocated.shape if is_size(each)], default=0) <= level
 
     def _addressed(self, index: int | str) -> list[str]:
         lines = [f"b_{index} = {self._syntax.address}".replace("{v}", f"r_{index}")]

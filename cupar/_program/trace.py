@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._base.sizes import Size, is_size, text_of, value_of
+from .._base.sizes import Size, is_size, level_of, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._device.readers import ArraySyntax
@@ -207,7 +207,7 @@ class Trace:
         text = f"{self.keep(function)}({', '.join(map(self._number, arguments))})"
         values: Any = function(*map(value_of, arguments))
         # It may raise, so that its line stays where no other one uses the results.
-        every = self.define(text, values, max([each.level for each in arguments if is_size(each)]), "h")
+        every = self.define(text, values, level_of(*arguments), "h")
         return tuple([self.define(f"{every.text}[{i}]", one, every.level) for i, one in enumerate(values)])
 
     def end(self) -> None:
