@@ -169,3 +169,15 @@ def test_slices_of_views(extent, start, stop, other, given_sizes):
     want = View(other * 100, np.dtype("i4"), (other,), (4,), True, None)[start:stop]
     found = tracer.evaluated(part.shape[0], s0=other, s1=start, s2=stop)
     assert found in (None, want.size)
+
+
+def test_items_in_a_row_are_read_without_an_expression():
+    """One that no line uses would part guards that are one condition."""
+    from cupar._device import arrays
+    from cupar._program.memory import in_c_order
+
+    tracer, (n,) = traced(5)
+    memory = in_c_order(4096, np.dtype("f4"), (n,), None)
+    tracer.lines.clear()
+    assert arrays.read("", memory, True).c_order
+    assert not tracer.lines and not tracer.guards
