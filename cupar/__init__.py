@@ -20,7 +20,7 @@ _NAMES = {
     "_ahead.preload": "preload",
     "_ahead.record": "RecordError Recording record",
     "_base.device": "device",
-    "_base.errors": "BuildError RefusedError VersionError",
+    "_base.errors": "ArgumentTypeError ArgumentValueError BuildError RefusedError VersionError",
     "_base.warnings": "CacheWarning",
     "_cache": "use_bundle use_shared",
     "_call.algorithm": "Algorithm",
@@ -30,6 +30,7 @@ _NAMES = {
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
     "_fingerprint.refusals": "Unfingerprintable",
+    "_functions.axes": "AxisError",
     "_host.errors": "LaunchError",
     "columns": "ColumnReduce ColumnScan column_reduce exclusive_column_scan inclusive_column_scan",
     "copies": "SegmentedCopy segmented_copy",
@@ -84,6 +85,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._ahead.record import Recording as Recording
     from ._ahead.record import record as record
     from ._base.device import device as device
+    from ._base.errors import ArgumentTypeError as ArgumentTypeError
+    from ._base.errors import ArgumentValueError as ArgumentValueError
     from ._base.errors import BuildError as BuildError
     from ._base.errors import RefusedError as RefusedError
     from ._base.errors import VersionError as VersionError
@@ -98,6 +101,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._device.driver import NoDeviceError as NoDeviceError
     from ._device.storage import release_memory as release_memory
     from ._fingerprint.refusals import Unfingerprintable as Unfingerprintable
+    from ._functions.axes import AxisError as AxisError
     from ._host.errors import LaunchError as LaunchError
     from ._launch.double_buffer import DoubleBuffer as DoubleBuffer
     from .columns import ColumnReduce as ColumnReduce

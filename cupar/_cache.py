@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ._base import fork
 from ._base.data import dataclass
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._base.warnings import warn_once
 from ._base.words import counted
 from ._store import locks, settings
@@ -159,9 +160,11 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
     except DistrustedError as error:
-        raise ValueError(f"path: {error.path} {error.why}, so that others could place code in it") from None
+        raise ArgumentValueError(
+            "path", f"{error.path} {error.why}, so that others could place code in it"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"path: {error}") from None
+        raise ArgumentValueError("path", str(error)) from None
     if found not in _used:
         _used.append(found)
     _layers.try_again()
@@ -225,7 +228,9 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
         _shared = None
         return
     if not isinstance(mapping, MutableMapping):
-        raise TypeError(f"mapping: expected a MutableMapping of str to bytes, got {type(mapping).__name__}")
+        raise ArgumentTypeError(
+            "mapping", f"expected a MutableMapping of str to bytes, got {type(mapping).__name__}"
+        )
     from ._store.shared import Shared
 
     _shared = Shared(mapping, type(mapping).__name__)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _cache
 from ._base import bounded
 from ._base.data import dataclass
-from ._base.errors import RefusedError
+from ._base.errors import ArgumentTypeError, ArgumentValueError, RefusedError
 from ._base.warnings import CacheWarning, warn_once
 from ._cache import Stats, reset_stats, stats
 from ._inspect import differences, listing
@@ -177,7 +177,9 @@ def _key(name: str, algorithm: Algorithm | str) -> str:
         return algorithm
     key = getattr(getattr(algorithm, "build", None), "key", None)
     if not isinstance(key, str):
-        raise TypeError(f"{name}: expected an algorithm object or a key, got {type(algorithm).__name__}")
+        raise ArgumentTypeError(
+            name, f"expected an algorithm object or a key, got {type(algorithm).__name__}"
+        )
     return key
 
 
@@ -224,7 +226,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     """
     _check_bool("repair", repair)
     if repair and path is not None:
-        raise ValueError(f"repair: only the user's own directory is repaired, not {path!r}")
+        raise ArgumentValueError("repair", f"only the user's own directory is repaired, not {path!r}")
     try:
         store: Layer | None = _cache.disk() if path is None else listing.layer(path)
     except RefusedError as error:  # a bundle that is damaged as a whole
@@ -266,14 +268,14 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
 def _check_number(name: str, value: Any, unit: str) -> None:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if value is not None and not is_number:
-        raise TypeError(f"{name}: expected a number of {unit}, got {value!r}")
+        raise ArgumentTypeError(name, f"expected a number of {unit}, got {value!r}")
     if value is not None and not value >= 0:
-        raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
+        raise ArgumentValueError(name, f"expected a number that is not negative, got {value!r}")
 
 
 def _check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise TypeError(f"{name}: expected True or False, got {value!r}")
+        raise ArgumentTypeError(name, f"expected True or False, got {value!r}")
 
 
 def clear(*, memory: bool = True, disk: bool = True) -> None:
@@ -368,7 +370,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     from ._store import bundle as _bundle
 
     if isinstance(keys, (str, bytes)) or not (keys is None or isinstance(keys, Iterable)):
-        raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
+        raise ArgumentTypeError("keys", f"expected several keys, such as a list of them, got {keys!r}")
     own, target = listing.own(), path_named("path", path)
     there = {key for key, _ in listing.sizes(own)}
     wanted = there if keys is None else {listing.resolve(key, there, str(own.path), "keys") for key in keys}

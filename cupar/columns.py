@@ -21,11 +21,11 @@ def _columns(outer: int, length: int, inner: int) -> ColumnsProblem:
     length, inner = item_count("length", length), item_count("inner", inner)
     columns = item_count("outer", outer) * inner
     if columns > MOST_COLUMNS:
-        refuse(_BEYOND, ", got {}", columns)
+        refuse("outer, inner", _BEYOND, ", got {}", columns)
     return ColumnsProblem(length, inner, columns, columns * length)
 
 
-_BEYOND = f"outer, inner: expected at most {MOST_COLUMNS} columns"
+_BEYOND = f"expected at most {MOST_COLUMNS} columns"
 
 
 class ColumnReduce(Algorithm, family=COLUMN_REDUCE, uses={"d_in": "items", "d_out": "columns"}):

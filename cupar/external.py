@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from . import structs
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._ir.cpp_function import CppFunction, function
 from ._ir.signature import Signature, UnknownError, from_numba, parse
 from ._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple
@@ -73,7 +74,7 @@ def cpp(
 
 
 _EXPECTED: Final = (
-    "signature: expected text as in 'float32(float32, int64)', where float32[::1] is a C-contiguous array "
+    "expected text as in 'float32(float32, int64)', where float32[::1] is a C-contiguous array "
     "and float32* a pointer, or a result and a list of dtypes, as in (np.float32, [np.float32, Pair])"
 )
 
@@ -88,7 +89,7 @@ def _signature(given: Any) -> Signature:
         except UnknownError as error:
             raise _unknown(str(error)) from None
         if not isinstance(found, Signature):
-            raise ValueError(f"{_EXPECTED}; got {given!r}")
+            raise ArgumentValueError("signature", f"{_EXPECTED}; got {given!r}")
         result, parameters = found
     elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (list, tuple)):
         result, parameters = given
@@ -96,7 +97,7 @@ def _signature(given: Any) -> Signature:
         returned, parameters = given.return_type, given.args
         result = None if str(returned) in ("none", "void") else returned
     else:
-        raise TypeError(f"{_EXPECTED}; got {given!r}")
+        raise ArgumentTypeError("signature", f"{_EXPECTED}; got {given!r}")
     returned = None if result is None else _value(_parameter(result).item.dtype)
     return Signature(returned, tuple(map(_parameter, parameters)))
 
@@ -104,10 +105,10 @@ def _signature(given: Any) -> Signature:
 def _unknown(part: Any) -> Exception:
     text = str(part)
     if text.isidentifier():
-        return TypeError(f"signature: expected {structs.SUPPORTED}, got {text!r}")
+        return ArgumentTypeError("signature", f"expected {structs.SUPPORTED}, got {text!r}")
     is_array = isinstance(part, Array) or "[" in text or "Array" in text
     hint = "; an array must be C-contiguous, as in float32[::1]" if is_array else ""
-    return ValueError(f"signature: {text!r} is no type that is known here{hint}")
+    return ArgumentValueError("signature", f"{text!r} is no type that is known here{hint}")
 
 
 def _parameter(given: Any) -> Address | Array | Scalar | Struct:
@@ -123,7 +124,7 @@ def _parameter(given: Any) -> Address | Array | Scalar | Struct:
     if isinstance(kind, Address) or (isinstance(kind, Array) and kind.layout == "C"):
         dtype = _dtype(kind.item.dtype)
         if dtype.names is not None:
-            raise ValueError(f"signature: {given}: arrays and pointers are of numbers here")
+            raise ArgumentValueError("signature", f"{given}: arrays and pointers are of numbers here")
         ndim = getattr(kind, "ndim", 0)
         return Array(Item.of(dtype), ndim, "C") if ndim else Address(Item.of(dtype))
     if isinstance(kind, Scalar):
@@ -141,6 +142,6 @@ def _dtype(given: Any) -> np.dtype[Any]:
     try:
         return structs.normal("signature", structs.as_dtype(given))
     except structs.NoBfloat16Error as error:
-        raise TypeError(f"signature: {error}") from None
+        raise ArgumentTypeError("signature", str(error)) from None
     except TypeError:
-        raise TypeError(f"signature: expected {structs.SUPPORTED}, got {given!r}") from None
+        raise ArgumentTypeError("signature", f"expected {structs.SUPPORTED}, got {given!r}") from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._base.errors import ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.find import FIND
@@ -85,7 +86,7 @@ def find_if(
     items = argument("d_in", d_in)
     arguments = items, integers("d_out", d_out, smallest=4, output=True)
     if none is not None and (isinstance(none, bool) or none != -1):
-        raise ValueError(f"none: expected -1, or None for the number of items, got {none!r}")
+        raise ArgumentValueError("none", f"expected -1, or None for the number of items, got {none!r}")
     # A kind as a function, too: so it shares a template with all other predicates.
     predicate = resolve(cond, (items.value,), np.dtype(bool), "cond", as_function=True)
     return obtain(FindIf, "find_if", arguments, {"cond": predicate}, cc, wait, link, none=none and "-1")

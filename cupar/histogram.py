@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import structs
+from ._base.errors import ArgumentTypeError
 from ._base.sizes import value_of
 from ._call.algorithm import Algorithm
 from ._kernels.family import helper
@@ -130,7 +131,9 @@ def histogram_even(
     given = argument("d_samples", d_samples)
     samples = given.value
     if structs.kind_of(samples) in "cV":
-        raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
+        raise ArgumentTypeError(
+            "d_samples", f"{samples} has no order; give the real or imaginary part, or magnitudes"
+        )
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
     # Of a call that is traced, the problem of each later one is checked, too.
     number, lower, upper = map(value_of, (h_num_output_levels, h_lower_level, h_upper_level))
@@ -234,10 +237,10 @@ def histogram_range(
     levels = argument("d_levels", d_levels, may_iterate=False)
     for each in (given, levels):
         if structs.kind_of(each.value) in "cV":
-            raise TypeError(f"{each.name}: {each.value} has no order; give the real or imaginary part")
+            raise ArgumentTypeError(each.name, f"{each.value} has no order; give the real or imaginary part")
     if not np.can_cast(given.value, levels.value):
         wanted = f"a dtype that holds samples of {given.value}"
-        raise TypeError(f"d_levels: expected {wanted}, got {levels.value}")
+        raise ArgumentTypeError("d_levels", f"expected {wanted}, got {levels.value}")
     _ranges(h_num_output_levels, item_count("num_samples", num_samples))
     return obtain(HistogramRange, "histogram_range", (given, histogram, levels), {}, cc, wait, link)
 
@@ -252,7 +255,7 @@ def _level_count(h_num_output_levels: Any) -> int:
     """Return a number of levels as an int; raise ValueError if it is invalid."""
     count = item_count("h_num_output_levels", scalar("h_num_output_levels", h_num_output_levels))
     if count < 2 or count >= 2**31:
-        refuse("h_num_output_levels: expected from 2 to 2**31 - 1", ", got {}", count)
+        refuse("h_num_output_levels", "expected from 2 to 2**31 - 1", ", got {}", count)
     return count
 
 
@@ -277,21 +280,23 @@ def _problem_of(levels: np.dtype[Any]) -> Callable[..., HistogramProblem]:
 @helper
 def _check_floats(low: float, high: float, bins: int) -> None:
     if not isfinite(low):
-        refuse("h_lower_level: expected a finite number", ", got {}", low)
+        refuse("h_lower_level", "expected a finite number", ", got {}", low)
     if not isfinite(high):
-        refuse("h_upper_level: expected a finite number", ", got {}", high)
+        refuse("h_upper_level", "expected a finite number", ", got {}", high)
     if not low < high:
-        refuse("h_upper_level: expected more than h_lower_level", ", {}, got {}", low, high)
+        refuse("h_upper_level", "expected more than h_lower_level", ", {}, got {}", low, high)
     if not isfinite(high - low):
-        refuse("h_upper_level: is too far from h_lower_level for float64", ": {} from {}", high, low)
+        refuse("h_upper_level", "is too far from h_lower_level for float64", ": {} from {}", high, low)
 
 
 @helper
 def _check_integers(low: int, high: int, bins: int) -> None:
     if not low < high:
-        refuse("h_upper_level: expected more than h_lower_level", ", {}, got {}", low, high)
+        refuse("h_upper_level", "expected more than h_lower_level", ", {}, got {}", low, high)
     if overflows(low, high, bins):
-        refuse("h_upper_level: the bins overflow 64 bits; give floats", ": {} from {} to {}", bins, low, high)
+        refuse(
+            "h_upper_level", "the bins overflow 64 bits; give floats", ": {} from {} to {}", bins, low, high
+        )
 
 
 def _level_dtype(samples: np.dtype[Any], lower: Any, upper: Any) -> np.dtype[Any]:

@@ -27,6 +27,7 @@ import numpy as np
 from . import structs
 from ._base import sizes
 from ._base.device import is_cpu
+from ._base.errors import ArgumentTypeError
 from ._device import arrays, streams
 from ._device.readers import is_contiguous
 
@@ -251,8 +252,8 @@ def view(array: Any) -> View:
     if isinstance(array, View):
         return array
     if is_cpu():
-        raise TypeError(
-            "array: a view is for compiled host code, which needs a GPU; algorithms run on the CPU here"
+        raise ArgumentTypeError(
+            "array", "a view is for compiled host code, which needs a GPU; algorithms run on the CPU here"
         )
     found = arrays.view("array", array)
     dtype = structs.normal("array", found.dtype)

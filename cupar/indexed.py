@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.reduce_by_index import REDUCE_BY_INDEX, ReduceByIndexProblem
 from ._launch.arguments import item_count, refuse, two_phases
@@ -24,7 +25,7 @@ _MOST_BYTES = 512  # of a value: eight of them are a table of one bin
 def _indexed(num_items: int, num_bins: int) -> ReduceByIndexProblem:
     bins = item_count("num_bins", num_bins)
     if bins > _MOST_BINS:
-        refuse("num_bins: expected at most 2**31 - 1", ", got {}", bins)
+        refuse("num_bins", "expected at most 2**31 - 1", ", got {}", bins)
     return ReduceByIndexProblem(item_count("num_items", num_items), bins)
 
 
@@ -134,11 +135,15 @@ def reduce_by_index(
     of 4 or 8 bytes, and sums of floats that may differ from run to run.
     """
     if h_init is None:
-        raise TypeError("h_init: a reduction by index needs an initial value, the result of an empty bin")
+        raise ArgumentTypeError(
+            "h_init", "a reduction by index needs an initial value, the result of an empty bin"
+        )
     wanted = known_determinism(determinism)
     types = accumulation(d_in, d_out, op, h_init)
     if types.accumulator.itemsize > _MOST_BYTES:
-        raise TypeError(f"d_in: expected values of at most {_MOST_BYTES} bytes, got {types.accumulator}")
+        raise ArgumentTypeError(
+            "d_in", f"expected values of at most {_MOST_BYTES} bytes, got {types.accumulator}"
+        )
     indices = integers("d_indices", d_indices)
     is_sum = types.operator.kind is OpKind.PLUS and structs.kind_of(types.accumulator) == "f"
     is_free = is_sum and wanted is Determinism.NOT_GUARANTEED

@@ -24,6 +24,7 @@ from ._base.bounded import of_builds
 from ._base.causes import brief
 from ._base.data import Recent
 from ._base.device import is_cpu
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._base.sizes import Size, index, is_size
 from ._device import arrays
 from ._fingerprint import walk
@@ -60,7 +61,7 @@ class CountingIterator(Iterator):
         value = np.asarray(_int_of_64_bits("start", start))
         known = structs.is_number(value.dtype) and structs.kind_of(value.dtype) in "iuf"
         if value.shape != () or not known:
-            raise TypeError(f"start: expected a real number, got {_short(start)}")
+            raise ArgumentTypeError("start", f"expected a real number, got {_short(start)}")
         dtype = value.dtype
         node = nodes.interned((nodes.Counting, dtype), lambda: nodes.Counting(dtype))
         super().__init__(node, [Leaf(value.tobytes()), Leaf()])
@@ -102,7 +103,7 @@ class ConstantIterator(Iterator):
         except (TypeError, ValueError):  # lists of lists of several lengths
             given = np.empty(0)
         if given.shape != ():
-            raise TypeError(f"value: expected one number or struct, got {_short(value)}")
+            raise ArgumentTypeError("value", f"expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
         dtype = array.dtype
@@ -170,7 +171,7 @@ class ZipIterator(Iterator):
         if len(iterators) == 1 and isinstance(iterators[0], (list, tuple)):
             iterators = tuple(iterators[0])
         if not iterators:
-            raise ValueError("iterators: expected at least one array or iterator, got none")
+            raise ArgumentValueError("iterators", "expected at least one array or iterator, got none")
         parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
         self.node: nodes.IteratorNode = nodes.zipped(tuple([part.node for part in parts]))
         # Their slots are its own, too.
@@ -202,7 +203,7 @@ class PermutationIterator(Iterator):
     def __init__(self, values: Any, indices: Any) -> None:
         items, places = over("values", values), over("indices", indices)
         if places.dtype.kind not in "iu" or not places.node.readable:
-            raise TypeError(f"indices: expected integers to read, got {places.dtype} of {places!r}")
+            raise ArgumentTypeError("indices", f"expected integers to read, got {places.dtype} of {places!r}")
         node = nodes.interned(
             (nodes.Permutation, id(items.node), id(places.node)),
             lambda: nodes.Permutation(items.dtype, items.node, places.node),
@@ -273,7 +274,7 @@ class CacheModifiedInputIterator(Iterator):
     def __init__(self, array: Any, modifier: str = "stream") -> None:
         if not isinstance(modifier, str) or modifier not in nodes.CacheModified.LOADS:
             known = ", ".join(map(repr, nodes.CacheModified.LOADS))
-            raise ValueError(f"modifier: expected one of {known}, got {modifier!r}")
+            raise ArgumentValueError("modifier", f"expected one of {known}, got {modifier!r}")
         items = ArrayIterator("array", array)
         super().__init__(nodes.CacheModified(items.dtype, modifier), items.leaves)
 
@@ -338,7 +339,7 @@ class ShuffleIterator(Iterator):
 def _int_of_64_bits(name: str, value: Any) -> Any:
     """Return a value as it is; raise ValueError if it is an integer that no dtype holds."""
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise ValueError(f"{name}: expected an integer from -2**63 to 2**64 - 1, got {_short(value)}")
+        raise ArgumentValueError(name, f"expected an integer from -2**63 to 2**64 - 1, got {_short(value)}")
     return value
 
 
@@ -360,9 +361,9 @@ def _checked(name: str, value: Any, low: int, end: int) -> int:
     try:
         number: int = index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
+        raise ArgumentTypeError(name, f"expected an integer, got {type(value).__name__}") from None
     if not low <= number < end:
-        raise ValueError(f"{name}: expected an integer from {low} to {end - 1}, got {number}")
+        raise ArgumentValueError(name, f"expected an integer from {low} to {end - 1}, got {number}")
     return number
 
 
@@ -395,7 +396,7 @@ class TransformIterator(Iterator):
     def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
         items = over("underlying", underlying)
         if not items.node.readable:
-            raise TypeError(f"underlying: expected something to read, got {items!r}")
+            raise ArgumentTypeError("underlying", f"expected something to read, got {items!r}")
         op, value = _operator(transform_op, value_type, items.dtype, False)
         node = nodes.interned(
             (nodes.Transform, id(items.node), id(op)),
@@ -436,7 +437,7 @@ class TransformOutputIterator(Iterator):
     def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
         items = over("underlying", underlying)
         if not items.node.writable:
-            raise TypeError(f"underlying: expected something to write to, got {items!r}")
+            raise ArgumentTypeError("underlying", f"expected something to write to, got {items!r}")
         op, taken = _operator(transform_op, value_type, items.dtype, True)
         node = nodes.interned(
             (nodes.Transform, id(items.node), id(op)),
@@ -490,8 +491,8 @@ def _resolved(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) ->
 
 def _leaves(items: Iterator, op: Operator) -> list[Leaf]:
     if op.state_alignment > 8:
-        raise ValueError(
-            f"transform_op: in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
+        raise ArgumentValueError(
+            "transform_op", f"in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
         )
     return [*items.leaves] if op.state is None else [*items.leaves, Leaf(op.state)]
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._base.causes import NumbaType, brief
 from ._base.data import Recent
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._jit.dispatcher import Dispatcher
 from ._jit.options import checked
 from ._jit.overloads import Types
@@ -151,7 +152,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
 def _made(function: Any, declared: Any, cc: Any, wait: bool, options: Mapping[str, Any]) -> Any:
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
-        raise TypeError(f"function: expected a Python function, got {type(function).__name__}")
+        raise ArgumentTypeError("function", f"expected a Python function, got {type(function).__name__}")
     is_device, own = checked(options)
     if is_device:
         if declared is not None:
@@ -338,7 +339,7 @@ class Kernel(Dispatcher):
         """
         count, tpb = integer("ntasks", ntasks), integer("tpb", tpb or 0)
         if count < 0:
-            raise ValueError(f"ntasks: expected 0 or more, got {count}")
+            raise ArgumentValueError("ntasks", f"expected 0 or more, got {count}")
 
         def launch(*arguments: Any, **named: Any) -> None:
             if count == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._kernels.nth_element import NTH_ELEMENT, PROPAGATING, NthElementProblem
 from ._launch.arguments import item_count, refuse, two_phases
@@ -93,7 +94,7 @@ class SegmentedNthElement(
             def of_rows(num_items: int, num_segments: int, n: int, segment_size: int) -> NthElementProblem:
                 items, rank = items_of_rows(num_items, num_segments, segment_size), item_count("n", n)
                 if rank >= segment_size:
-                    refuse("n: expected less than segment_size", ", {}, got {}", segment_size, rank)
+                    refuse("n", "expected less than segment_size", ", {}, got {}", segment_size, rank)
                 return NthElementProblem(items, num_segments, segment_size, rank)
 
             return of_rows
@@ -101,7 +102,7 @@ class SegmentedNthElement(
         def listed(num_items: int, num_segments: int, n: int | None) -> NthElementProblem:
             check_listed(num_segments)
             if n is not None:
-                refuse("n: expected None, as d_ranks has them", "")
+                refuse("n", "expected None, as d_ranks has them", "")
             return NthElementProblem(num_items, num_segments, 0, 0)
 
         return listed
@@ -172,11 +173,11 @@ def segmented_nth_element(
     nothing is read back, so calls can be captured.
     """
     if nans not in ("last", "propagate"):
-        raise ValueError(f"nans: expected 'last' or 'propagate', got {nans!r}")
+        raise ArgumentValueError("nans", f"expected 'last' or 'propagate', got {nans!r}")
     items = argument("d_in", d_in, may_iterate=False)
     if structs.kind_of(items.value) in "cV":
-        raise TypeError(
-            f"d_in: {structs.text(items.value)} has no order; merge_sort takes a comparison of yours"
+        raise ArgumentTypeError(
+            "d_in", f"{structs.text(items.value)} has no order; merge_sort takes a comparison of yours"
         )
     found = [items, same_dtype("d_out", d_out, items, output=True, may_iterate=False)]
     if d_out_next is not None:
@@ -184,7 +185,9 @@ def segmented_nth_element(
     offsets = segment_offsets(start_offsets_in, end_offsets_in, may_iterate=False)
     if (d_ranks is None) != (not offsets):
         wanted = "None, as there are no offsets" if not offsets else "integers, as there are offsets"
-        raise TypeError(f"d_ranks: expected {wanted}, got {'None' if d_ranks is None else 'an argument'}")
+        raise ArgumentTypeError(
+            "d_ranks", f"expected {wanted}, got {'None' if d_ranks is None else 'an argument'}"
+        )
     if d_ranks is not None:
         found.append(integers("d_ranks", d_ranks, may_iterate=False))
     is_float = structs.kind_of(items.value) == "f"

@@ -11,6 +11,7 @@ from typing import Any
 
 from ._base.data import dataclass, field
 from ._base.digests import sha256
+from ._base.errors import ArgumentTypeError, ArgumentValueError
 
 
 class OpKind(IntEnum):
@@ -88,26 +89,28 @@ class RawOp:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isascii() or not self.name.isidentifier():
-            raise ValueError(f"name: expected the name of a C function, got {self.name!r}")
+            raise ArgumentValueError("name", f"expected the name of a C function, got {self.name!r}")
         if self.name.startswith("cupar_"):
-            raise ValueError(
-                f"name: {self.name!r} begins as cupar's own functions do; call it something else"
+            raise ArgumentValueError(
+                "name", f"{self.name!r} begins as cupar's own functions do; call it something else"
             )
         if not isinstance(self.state, bytes):
-            raise TypeError(f"state: expected bytes, got {type(self.state).__name__}")
+            raise ArgumentTypeError("state", f"expected bytes, got {type(self.state).__name__}")
         alignment = self.state_alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
+            raise ArgumentValueError("state_alignment", f"expected a power of two, got {alignment!r}")
         extra_ltoirs: Any = self.extra_ltoirs
         if isinstance(extra_ltoirs, bytes):  # a sequence, too, but of numbers
-            raise TypeError("extra_ltoirs: expected a sequence of bytes, got bytes; put them into a list")
+            raise ArgumentTypeError(
+                "extra_ltoirs", "expected a sequence of bytes, got bytes; put them into a list"
+            )
         object.__setattr__(self, "extra_ltoirs", tuple(extra_ltoirs or ()))
         extra = ((f"extra_ltoirs[{i}]", code) for i, code in enumerate(self.extra_ltoirs))
         for name, code in (("ltoir", self.ltoir), *extra):
             if not isinstance(code, bytes):
-                raise TypeError(f"{name}: expected LTO-IR as bytes, got {type(code).__name__}")
+                raise ArgumentTypeError(name, f"expected LTO-IR as bytes, got {type(code).__name__}")
             if not code:
-                raise ValueError(f"{name}: is empty, expected LTO-IR")
+                raise ArgumentValueError(name, "is empty, expected LTO-IR")
 
     @property
     def fingerprint(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from ._base.errors import ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._kernels.reduce import REDUCE
 from ._launch.arguments import choice, two_phases
@@ -122,8 +123,8 @@ def reduce_into(
     wanted = _supported(determinism, types)
     options = in_order(commutative)
     if not commutative and wanted is Determinism.NOT_GUARANTEED:
-        raise ValueError(
-            "determinism: NOT_GUARANTEED adds in any order, which commutative=False does not allow"
+        raise ArgumentValueError(
+            "determinism", "NOT_GUARANTEED adds in any order, which commutative=False does not allow"
         )
     operators = {"op": types.operator}
     return obtain(
@@ -144,7 +145,7 @@ def known_determinism(determinism: Any) -> Determinism:
     """Return a determinism that there is; raise TypeError or ValueError otherwise."""
     wanted = choice("determinism", Determinism, determinism)
     if wanted is Determinism.GPU_TO_GPU:
-        raise ValueError("determinism: there is no GPU_TO_GPU yet; RUN_TO_RUN is the default")
+        raise ArgumentValueError("determinism", "there is no GPU_TO_GPU yet; RUN_TO_RUN is the default")
     return wanted
 
 
@@ -154,9 +155,10 @@ def _supported(determinism: Any, types: Accumulation) -> Determinism:
     same = types.d_out.value == types.accumulator and types.accumulator.kind != "c"
     plus = types.operator.kind is OpKind.PLUS and types.init is not None and same
     if wanted is Determinism.NOT_GUARANTEED and not plus:
-        raise ValueError(
-            "determinism: NOT_GUARANTEED is for OpKind.PLUS of real numbers alone, with an initial "
+        raise ArgumentValueError(
+            "determinism",
+            "NOT_GUARANTEED is for OpKind.PLUS of real numbers alone, with an initial "
             f"value and an output of the accumulator's dtype; got operator {types.operator.name} for "
-            f"{types.operator.signature}, output {types.d_out.value}"
+            f"{types.operator.signature}, output {types.d_out.value}",
         )
     return wanted

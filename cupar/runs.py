@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
@@ -436,9 +437,9 @@ def _equality(op: Op | None, keys: Argument) -> Operator:
     """Resolve the operator that compares two keys."""
     if op is None:
         if keys.value.names is not None:
-            raise TypeError(
-                f"equality_op: expected an operator that tells whether two structs of {keys.name} are equal, "
-                "got None"
+            raise ArgumentTypeError(
+                "equality_op",
+                f"expected an operator that tells whether two structs of {keys.name} are equal, got None",
             )
         op = OpKind.EQUAL_TO
     # Kinds as functions, too: so they share a template with all others.

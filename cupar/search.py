@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
@@ -67,11 +68,11 @@ class BinarySearch(
     def _problem_maker(spec: Specialisation) -> Callable[..., _Counts]:
         index = spec.arguments[2].value
         most = min(int(np.iinfo(index).max), 2**63 - 1)
-        beyond = f"d_out: {index} cannot hold indices up to num_items"
+        beyond = f"{index} cannot hold indices up to num_items"
 
         def problem(num_items: int, num_values: int) -> _Counts:
             if num_items > most:
-                refuse(beyond, ", {}", num_items)
+                refuse("d_out", beyond, ", {}", num_items)
             return _Counts(num_items, num_values)
 
         return problem
@@ -208,7 +209,7 @@ def _search(
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
     if not isinstance(values_sorted, (bool, np.bool_)):
-        raise TypeError(f"values_sorted: expected True or False, got {values_sorted!r}")
+        raise ArgumentTypeError("values_sorted", f"expected True or False, got {values_sorted!r}")
     comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
     operators = {"comp": resolve(comp, (data.value, data.value), np.dtype(bool), "comp")}
     options = {"values_sorted": True} if values_sorted else {}

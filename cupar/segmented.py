@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
@@ -174,8 +175,8 @@ def segmented_reduce(
     """
     offsets = segment_offsets(start_offsets_in, end_offsets_in)
     if h_init is None:
-        raise TypeError(
-            "h_init: a segmented reduction needs an initial value, the result of an empty segment"
+        raise ArgumentTypeError(
+            "h_init", "a segmented reduction needs an initial value, the result of an empty segment"
         )
     types = accumulation(d_in, d_out, op, h_init)
     arguments = types.d_in, types.d_out, *offsets
@@ -369,7 +370,7 @@ def segmented_sort(
     offsets = segment_offsets(start_offsets_in, end_offsets_in, may_iterate=False)
     if op is not None:
         if order is not None:
-            raise TypeError(f"order: expected None, since there is op, a comparison; got {order!r}")
+            raise ArgumentTypeError("order", f"expected None, since there is op, a comparison; got {order!r}")
         arguments = *pairs(d_in_keys, d_out_keys, d_in_values, d_out_values, may_iterate=True), *offsets
         dtype = arguments[0].value
         operators = {"op": resolve(op, (dtype, dtype), np.dtype(bool), recognise=True)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.segmented_scan import SEGMENTED_SCAN
 from ._launch.arguments import two_phases
@@ -254,7 +255,7 @@ def _scan(
         (names[0], start, names[2], start_out),
     ):
         if one is None and other is not None:
-            raise TypeError(f"{name}: expected offsets as {other_name} has them, got None")
+            raise ArgumentTypeError(name, f"expected offsets as {other_name} has them, got None")
     found = [integers(*each) for each in zip(names, offsets, strict=True) if each[1] is not None]
     arguments = (types.d_in, types.d_out, *found)
     return obtain(

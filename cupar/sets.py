@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.sets import SETS
 from ._launch.arguments import two_phases
@@ -205,9 +206,10 @@ def _set(
 ) -> SetOperation:
     takes_second = algorithm in ("set_union", "set_symmetric_difference")
     if items[1] is not None and not takes_second:
-        raise TypeError(
-            f"d_in_items2: expected None, as {algorithm} takes nothing from the second range, got "
-            f"{type(items[1]).__name__}"
+        raise ArgumentTypeError(
+            "d_in_items2",
+            f"expected None, as {algorithm} takes nothing from the second range, got "
+            f"{type(items[1]).__name__}",
         )
     arguments, operators = described(keys, items, op, takes_second)
     number = integers("d_out_num_selected", count, smallest=4, output=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import structs
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
@@ -155,7 +156,7 @@ def sorted_arguments(
     """Describe the arrays of a sort by bits: keys and, if there are any, values; each in and out."""
     found = pairs(d_in_keys, d_out_keys, d_in_values, d_out_values)
     if structs.kind_of(found[0].value) in "cV":
-        raise TypeError(f"d_in_keys: {structs.text(found[0].value)} has no order; {instead}")
+        raise ArgumentTypeError("d_in_keys", f"{structs.text(found[0].value)} has no order; {instead}")
     return found
 
 
@@ -204,7 +205,7 @@ class RadixSort(
     @staticmethod
     def _problem_maker(spec: Specialisation) -> Callable[..., RadixSortProblem]:
         bits = 8 * spec.arguments[0].value.itemsize
-        wrong = f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}"
+        wrong = f"expected 0 <= begin_bit <= end_bit <= {bits}"
 
         def problem(
             d_in_keys: Any, d_in_values: Any, num_items: int, begin_bit: int | None, end_bit: int | None
@@ -212,7 +213,7 @@ class RadixSort(
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
             end = bits if end_bit is None else item_count("end_bit", end_bit)
             if begin > end or end > bits:
-                refuse(wrong, ", got {}, {}", begin, end)
+                refuse("begin_bit, end_bit", wrong, ", got {}, {}", begin, end)
             return RadixSortProblem(num_items, begin, end, len(buffers(d_in_keys, d_in_values)) > 0)
 
         return problem

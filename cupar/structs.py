@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, get_origin, get
 
 import numpy as np
 
+from ._base.errors import ArgumentTypeError, ArgumentValueError
+
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
@@ -209,14 +211,15 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
         _check_names(list(fields))
         dtype = np.dtype([(field, _field_dtype(field, kind)) for field, kind in fields.items()], align=True)
     else:
-        raise TypeError(
-            f"fields: expected an annotated class, a structured dtype or a dict, got {type(fields).__name__}"
+        raise ArgumentTypeError(
+            "fields",
+            f"expected an annotated class, a structured dtype or a dict, got {type(fields).__name__}",
         )
     if not dtype.names:
-        raise TypeError(f"fields: expected at least one field, got {fields!r}")
+        raise ArgumentTypeError("fields", f"expected at least one field, got {fields!r}")
     checked = normal("fields", dtype)
     if "dtype" in (checked.names or ()):
-        raise ValueError("fields: 'dtype' is the class's own attribute; name that field otherwise")
+        raise ArgumentValueError("fields", "'dtype' is the class's own attribute; name that field otherwise")
     base = _named_tuple(name, checked.names or ())
     methods: dict[str, Any] = {
         "__new__": _new,
@@ -239,11 +242,15 @@ def _check_names(names: Sequence[Any]) -> None:
     """Raise TypeError or ValueError if fields cannot have these names."""
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"fields: expected names as keys, got {name!r}")
+            raise ArgumentTypeError("fields", f"expected names as keys, got {name!r}")
         if not name.isidentifier() or iskeyword(name):
-            raise ValueError(f"fields: {name!r} cannot be an attribute's name; name that field otherwise")
+            raise ArgumentValueError(
+                "fields", f"{name!r} cannot be an attribute's name; name that field otherwise"
+            )
         if name in _OWN_NAMES or (name.startswith("__") and name.endswith("__")):
-            raise ValueError(f"fields: {name!r} is the class's own attribute; name that field otherwise")
+            raise ArgumentValueError(
+                "fields", f"{name!r} is the class's own attribute; name that field otherwise"
+            )
 
 
 # Its fields are known only when it is called, which is not what type checkers expect of the function.
@@ -269,9 +276,11 @@ def _field_dtype(field: str, kind: Any) -> np.dtype[Any]:
     try:
         return as_dtype(kind)
     except NoBfloat16Error as error:
-        raise TypeError(f"fields: {field}: {error}") from None
+        raise ArgumentTypeError("fields", f"{field}: {error}") from None
     except TypeError as error:
-        raise TypeError(f"fields: {field}: expected a type of number or a struct, got {kind!r}") from error
+        raise ArgumentTypeError(
+            "fields", f"{field}: expected a type of number or a struct, got {kind!r}"
+        ) from error
 
 
 def _new(cls: Any, /, *values: Any, **named: Any) -> Any:
@@ -328,36 +337,38 @@ _DEEPEST = 100  # structs within each other, below what Python's recursion allow
 
 
 @functools.lru_cache(maxsize=256)
-def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def normal(name: str, dtype: np.dtype[Any], *within: str) -> np.dtype[Any]:
     """Return a dtype in the one form that cupar uses for its layout.
 
     ``__cuda_array_interface__`` and files write the padding of structs as fields without a name, which are
-    left out, and lose the alignment. Raise TypeError, which names the parameter, if cupar has no code for it,
-    or a field is not aligned.
+    left out, and lose the alignment. Raise TypeError, which names the parameter and the fields that the dtype
+    is `within`, if cupar has no code for it, or a field is not aligned.
     """
     if is_number(dtype):
         return dtype
+    where = "".join([f"field {each!r}: " for each in within])
     if not dtype.names or dtype.hasobject:
-        raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
-    if name.count(": field ") > _DEEPEST:
-        raise TypeError(f"{name.partition(':')[0]}: expected at most {_DEEPEST} structs within each other")
+        raise ArgumentTypeError(name, f"{where}dtype {dtype} is not supported; supported are {SUPPORTED}")
+    if len(within) > _DEEPEST:
+        raise ArgumentTypeError(name, f"expected at most {_DEEPEST} structs within each other")
     given = members(dtype)
     padding = {field: kind for field, kind, _ in given if _may_be_padding(field, kind)}
     fields = {
-        field: (normal(f"{name}: field {field!r}", kind), offset)
+        field: (normal(name, kind, *within, field), offset)
         for field, kind, offset in given
         if field not in padding
     }
     alignment = max((kind.alignment for kind, _ in fields.values()), default=1)
     for field, kind in padding.items():
         if kind.itemsize >= alignment:  # more than there can be of padding
-            normal(f"{name}: field {field!r}", kind)
+            normal(name, kind, *within, field)
     for field, (kind, offset) in fields.items():
         whole = dtype.itemsize % alignment and kind.alignment == alignment
         if offset % kind.alignment or whole:
-            raise TypeError(
-                f"{name}: field {field!r}, a {kind} at byte {offset} of {dtype.itemsize}, is not aligned, "
-                "and GPUs cannot load it: make the dtype with align=True"
+            raise ArgumentTypeError(
+                name,
+                f"{where}field {field!r}, a {kind} at byte {offset} of {dtype.itemsize}, is not aligned, "
+                "and GPUs cannot load it: make the dtype with align=True",
             )
     return of_members([(field, *its) for field, its in fields.items()], dtype.itemsize)
 

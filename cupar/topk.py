@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._kernels.top_k import TOP_K, TopKProblem
@@ -63,7 +64,7 @@ class TopK(
     def _problem_maker(spec: Specialisation) -> Callable[..., TopKProblem]:
         def problem(num_items: int, k: int) -> TopKProblem:
             if k > num_items:
-                refuse("k: expected at most num_items", ", {}, got {}", num_items, k)
+                refuse("k", "expected at most num_items", ", {}, got {}", num_items, k)
             return TopKProblem(num_items, 1, num_items, k, k)
 
         return problem
@@ -73,8 +74,8 @@ def _arguments(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: 
     """Describe keys and, if there are any, values; each in and out."""
     keys = paired("d_in_keys", d_in_keys, "d_out_keys", d_out_keys)
     if structs.kind_of(keys[0].value) in "cV":
-        raise TypeError(
-            f"d_in_keys: {structs.text(keys[0].value)} has no order; merge_sort takes a comparison of yours"
+        raise ArgumentTypeError(
+            "d_in_keys", f"{structs.text(keys[0].value)} has no order; merge_sort takes a comparison of yours"
         )
     values = ("d_in_values", d_in_values, "d_out_values", d_out_values)
     return *keys, *paired(*values, may_iterate=True, optional=True)
@@ -216,7 +217,7 @@ class SegmentedTopK(
             def of_rows(num_items: int, num_segments: int, k: int, segment_size: int) -> TopKProblem:
                 items, wanted = items_of_rows(num_items, num_segments, segment_size), item_count("k", k)
                 if wanted > segment_size:
-                    refuse("k: expected at most segment_size", ", {}, got {}", segment_size, wanted)
+                    refuse("k", "expected at most segment_size", ", {}, got {}", segment_size, wanted)
                 return TopKProblem(items, num_segments, segment_size, wanted, num_segments * wanted)
 
             return of_rows

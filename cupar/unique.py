@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir import nodes
 from ._ir.iterator import Iterator
@@ -139,14 +140,14 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, ...]:
         return ()
     for name, other, array in (("in", "out", d_in_items), ("out", "in", d_out_items)):
         if array is None:
-            message = f"d_{name}_items: expected a device array, since there is d_{other}_items, got None"
-            raise TypeError(message)
+            message = f"expected a device array, since there is d_{other}_items, got None"
+            raise ArgumentTypeError(f"d_{name}_items", message)
     if not _discards(d_in_items):
         items = argument("d_in_items", d_in_items)
         return items, converting("d_out_items", d_out_items, items)
     if not _discards(d_out_items):
-        raise TypeError(
-            "d_out_items: expected a DiscardIterator, since d_in_items is one and yields no items"
+        raise ArgumentTypeError(
+            "d_out_items", "expected a DiscardIterator, since d_in_items is one and yields no items"
         )
     node = nodes.Discard(np.dtype(np.uint8))  # any dtype: its items do not matter
     return Argument("d_in_items", node, node), Argument("d_out_items", node, node, output=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import structs
 from .._base.device import is_cpu
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays, driver
 
 _EXPECTED = "expected a number, an array of one element, a struct or None"
@@ -76,18 +77,18 @@ def converted(h_init: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(h_init, _NUMBERS):  # first, as most are
         return _exactly(h_init, dtype)
     if h_init is None:
-        raise TypeError("h_init: this algorithm was built with an initial value, got None")
+        raise ArgumentTypeError("h_init", "this algorithm was built with an initial value, got None")
     h_init = on_host(h_init)
     if isinstance(h_init, (np.ndarray, np.void)):
         _check_size("h_init", h_init.size)
         if h_init.dtype != dtype and not arrays.same_layout("h_init", h_init.dtype, dtype):
-            raise TypeError(other_dtype("an array", h_init.dtype, dtype))
+            raise ArgumentTypeError("h_init", other_dtype("an array", h_init.dtype, dtype))
         # A struct's bytes, ignoring names of fields and padding.
         return np.asarray(h_init).reshape(-1).view(dtype)[0]
     struct = structs.dtype_of_value(h_init)
     if struct is not None:
         if structs.layout(struct) != structs.layout(dtype):
-            raise TypeError(other_dtype("a struct", struct, dtype))
+            raise ArgumentTypeError("h_init", other_dtype("a struct", struct, dtype))
         return h_init
     return _exactly(h_init, dtype)  # such as a scalar of bfloat16
 
@@ -107,14 +108,14 @@ def is_convertible(number: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 def not_converted(number: str, dtype: np.dtype[Any]) -> str:
     """Return the message for a number of a larger kind than the accumulator's."""
     return (
-        f"h_init: {number} is not converted to {structs.text(dtype)} silently; given to the factory as a "
+        f"{number} is not converted to {structs.text(dtype)} silently; given to the factory as a "
         "NumPy scalar, it decides the accumulator's dtype"
     )
 
 
 def other_dtype(kind: str, given: np.dtype[Any], dtype: np.dtype[Any]) -> str:
     """Return the message for an array or struct of another dtype than the accumulator's."""
-    return f"h_init: this algorithm accumulates in {structs.text(dtype)}, got {kind} of {structs.text(given)}"
+    return f"this algorithm accumulates in {structs.text(dtype)}, got {kind} of {structs.text(given)}"
 
 
 def _view(name: str, h_init: Any) -> arrays.ArrayView:
@@ -122,7 +123,7 @@ def _view(name: str, h_init: Any) -> arrays.ArrayView:
     from .._device import host_arrays  # of which most processes need nothing
 
     if not host_arrays.is_array_class(type(h_init)) and not hasattr(h_init, "__cuda_array_interface__"):
-        raise TypeError(f"{name}: {_EXPECTED}, got {type(h_init).__name__}")
+        raise ArgumentTypeError(name, f"{_EXPECTED}, got {type(h_init).__name__}")
     found = arrays.read(name, h_init, not _is_on_device(h_init))
     _check_size(name, found.size)
     return found
@@ -142,7 +143,7 @@ def _is_on_device(h_init: Any) -> bool:
 
 def _check_size(name: str, size: int) -> None:
     if size != 1:
-        raise ValueError(f"{name}: {_EXPECTED}, got an array of {size}")
+        raise ArgumentValueError(name, f"{_EXPECTED}, got an array of {size}")
 
 
 def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
@@ -152,7 +153,7 @@ def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
         number = next(kind for kind in _PYTHONS[1:] if isinstance(number, kind))(number)
         own = np.dtype(type(number))
     if not is_convertible(own, dtype):
-        raise TypeError(not_converted(repr(number), dtype))
+        raise ArgumentTypeError("h_init", not_converted(repr(number), dtype))
     try:
         with np.errstate(over="ignore"):
             given = float(number) if structs.is_bfloat16(dtype) else number  # ml_dtypes takes no large int
@@ -161,5 +162,5 @@ def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     except OverflowError:
         is_lost = True
     if is_lost:
-        raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
+        raise ArgumentValueError("h_init", f"{dtype} cannot hold {number!r}")
     return value

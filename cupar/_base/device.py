@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
+from .errors import ArgumentValueError
+
 T = TypeVar("T")
 
 CPU = 0  # in place of a compute capability
@@ -86,7 +88,7 @@ def device(name: str) -> Iterator[None]:
     np.int64(45)
     """
     if not isinstance(name, str) or name not in _NAMES:
-        raise ValueError(f"device: expected 'cpu' or 'cuda', got {name!r}")
+        raise ArgumentValueError("device", f"expected 'cpu' or 'cuda', got {name!r}")
     token = _current.set(_NAMES[name])
     try:
         yield

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._base import device, fork
 from .._base.causes import EXPECTED, NumbaType, brief
 from .._base.data import Recent, replace
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.words import message
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
@@ -130,7 +131,7 @@ class Launchable:
             If `tier` is something else.
         """
         if tier not in (None, "quick", "fast"):
-            raise ValueError(f"tier: expected 'quick', 'fast' or None, got {tier!r}")
+            raise ArgumentValueError("tier", f"expected 'quick', 'fast' or None, got {tier!r}")
         begin, source = time.monotonic(), self._source
         if not isinstance(source, Built) and not source.refusal:
             if not source.wait(timeout):
@@ -434,7 +435,7 @@ class Algorithm(Launchable):
                 if self._former is not None:  # the attribute may have been requested from it
                     former: Algorithm = self._former
                     return former._execute(temp_storage, stream, arguments)
-                raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
+                raise ArgumentValueError("temp_storage", f"needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
             state.enqueue(read, address + _SLACK & ~_SLACK, state.numbers, handle)
@@ -474,7 +475,7 @@ class Algorithm(Launchable):
         """
         expected = ("problem", *self._spec.value_names(self._uses))
         if names != expected:
-            raise TypeError(f"names: {self._spec.algorithm} is called by {expected}, got {names}")
+            raise ArgumentTypeError("names", f"{self._spec.algorithm} is called by {expected}, got {names}")
         return self._call
 
     def _call(self, stream: Any, values: Read) -> None:

@@ -9,6 +9,7 @@ from ctypes import c_uint, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from .._base import fork, trace
+from .._base.errors import ArgumentValueError
 from .._device import driver, storage, streams
 from .._device.kernels import Executable
 from .._launch.chain import Chain, Fill, executable_of
@@ -196,8 +197,8 @@ class Bound:
 
 def _check_not_captured(stream: int) -> None:
     if stream and driver.is_captured(stream):
-        raise ValueError(
-            "stream: it is being captured, and bound calls cannot be: call run within the capture"
+        raise ArgumentValueError(
+            "stream", "it is being captured, and bound calls cannot be: call run within the capture"
         )
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from .._base.errors import ArgumentError, ArgumentValueError
+
 OK, FAULT, USAGE = 0, 1, 2  # exit statuses
 
 Arguments = argparse.Namespace
@@ -108,11 +110,10 @@ def naming(**names: str) -> Iterator[None]:
     """Replace parameters' names in errors of the Python interface by the command's arguments."""
     try:
         yield
-    except ValueError as error:
-        parameter, colon, rest = str(error).partition(":")
-        if parameter not in names:
+    except ArgumentValueError as error:
+        if error.parameter not in names:
             raise
-        raise FailedError(f"{names[parameter]}{colon}{rest}") from None
+        raise FailedError(f"{names[error.parameter]}: {error.said}") from None
 
 
 def _help(text: str) -> tuple[str, str]:
@@ -126,6 +127,6 @@ def ccs_of(text: str) -> list[int]:
 
     try:
         return list(dict.fromkeys(parse_cc(each.strip()) for each in text.split(",")))
-    except (TypeError, ValueError) as error:
-        why = str(error).removeprefix("cc: ")
-        raise argparse.ArgumentTypeError(f"{why}; several are separated by commas, as in 80,90") from None
+    except ArgumentError as error:
+        said = f"{error.said}; several are separated by commas, as in 80,90"
+        raise argparse.ArgumentTypeError(said) from None

@@ -13,6 +13,7 @@ from cachetools import LRUCache
 from .. import structs
 from .._base.bounded import Bounded, of_builds
 from .._base.device import has_gpus, is_cpu
+from .._base.errors import ArgumentTypeError
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
@@ -41,7 +42,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
     if op.kind is not None:
         return np.dtype(bool) if kinds.gives_bool(op.kind) else op.output
     if op.source is None:
-        raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
+        raise ArgumentTypeError("value_type", f"the result of {op.name} is not known: give its dtype")
     on_cpu = _on_cpu(op)
     parts = result_parts(op, on_cpu)
 

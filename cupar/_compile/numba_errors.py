@@ -31,7 +31,7 @@ class NotCompiledError(TypeError):
 def message(subject: str, error: BaseException, compiler: str = "numba.cuda", advice: str = "") -> str:
     """Return why an operator cannot be compiled, in four lines: with the user's line that numba refuses.
 
-    `subject` is as in ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
+    `subject` is as in ``"numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
     numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU. `advice`
     is the end of the sentence.
     """

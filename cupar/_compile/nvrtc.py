@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .._base.errors import BuildError
+from .._base.errors import ArgumentValueError, BuildError
 from .._kernels.headers import own as own_headers
 from . import toolchain
 
@@ -61,9 +61,10 @@ def check_cc(cc: int) -> None:
         return
     if cc not in found:
         older = "; CUDA 12 knows older ones: pip install cupar[cu12]" if cc < found[0] and major > 12 else ""
-        raise ValueError(
-            f"cc: the compilers of CUDA {major} do not know sm_{cc}; supported: "
-            f"{', '.join(map(str, found))}{older}"
+        raise ArgumentValueError(
+            "cc",
+            f"the compilers of CUDA {major} do not know sm_{cc}; supported: "
+            f"{', '.join(map(str, found))}{older}",
         )
 
 

@@ -75,7 +75,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
         return Compiled(codes, bool(library.use_cooperative), llvm)
 
     types = ", ".join(f"{each.name}: {each.type}" for each in spec.parameters)
-    with explained_as(op, "", f"kernel {op.name}{place(op.user)}", types, spec.cc):
+    with explained_as(op, f"kernel {op.name}{place(op.user)}", types, spec.cc):
         return _compiled(spec.cc, work)
 
 

@@ -23,7 +23,7 @@ from .. import _numba, structs
 from .._base.causes import cause
 from .._base.device import CPU
 from .._base.device import text as target
-from .._base.errors import BuildError
+from .._base.errors import BuildError, of_parameter
 from .._base.generated import define
 from .._base.versions import package_folder
 from .._external.declared import External
@@ -241,14 +241,15 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
     """Name the operator, and numba's reason, where the block cannot compile it."""
     advice = op.advised if op.parameter == "transform_op" else ""
     types = ", ".join(map(structs.text, op.inputs))
-    with explained_as(op, f"{op.parameter}: ", op.described, types, cc, advice):
-        yield
+    try:
+        with explained_as(op, op.described, types, cc, advice):
+            yield
+    except TypeError as error:
+        raise of_parameter(op.parameter, error) from error.__cause__
 
 
 @contextmanager
-def explained_as(
-    op: Operator, parameter: str, named: str, types: str, cc: int, advice: str = ""
-) -> Iterator[None]:
+def explained_as(op: Operator, named: str, types: str, cc: int, advice: str = "") -> Iterator[None]:
     """Do what `explained` does for a function that is described, and its types, as text."""
     try:
         yield
@@ -257,12 +258,12 @@ def explained_as(
     except BuildError:
         raise
     except Unfingerprintable as error:
-        raise Unfingerprintable(f"{parameter}{named}: {error}") from None
+        raise Unfingerprintable(f"{named}: {error}") from None
     except Exception as error:  # numba's passes may raise anything
         if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
         compiler = "numba" if cc == CPU else "numba.cuda"
-        subject = f"{parameter}{compiler} cannot compile {named} for ({types}) on {target(cc)}"
+        subject = f"{compiler} cannot compile {named} for ({types}) on {target(cc)}"
         text = numba_errors.message(subject, error, compiler, advice)
         raise TypeError(_with_externals(text, op)) from cause(error)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from .._base.causes import EXPECTED, NumbaType, without_own_frames
 from .._base.device import within_cpu_call
+from .._base.errors import ArgumentValueError
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from .._ir.iterator import capacity_of
@@ -65,7 +66,7 @@ class CpuAlgorithm(Algorithm, uses={}):
             return 1  # it allocates its own
         _, nbytes = within_cpu_call(arrays.storage, temp_storage)
         if nbytes < 1:
-            raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
+            raise ArgumentValueError("temp_storage", f"needs 1 bytes for this call, got {nbytes}")
         self._do(read)
         self._enqueued(arguments)
         return nbytes

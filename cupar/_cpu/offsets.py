@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.errors import ArgumentValueError
 from .._ir.nodes import Argument
 
 WORDS = 3  # of a part: the first invalid segment or -1, which check failed, and the offset
@@ -41,7 +42,7 @@ def check(problem: Any, found: np.ndarray[Any, Any], parts: int, arguments: Sequ
     for first in range(0, len(words), WORDS):
         segment, what, value = words[first : first + WORDS]
         if segment >= 0:
-            raise ValueError(_said(problem, segment, what, value, arguments))
+            raise ArgumentValueError(*_said(problem, segment, what, value, arguments))
 
 
 def check_arrays(
@@ -57,10 +58,12 @@ def check_arrays(
         wrong = wrong & (starts < ends) | (wrapped if what == BEYOND else False)
         if wrong.any():
             segment = int(wrong.argmax())
-            raise ValueError(_said(problem, segment, what, int(value[segment]), arguments))
+            raise ArgumentValueError(*_said(problem, segment, what, int(value[segment]), arguments))
 
 
-def _said(problem: Any, segment: int, what: int, value: int, arguments: Sequence[Argument]) -> str:
+def _said(
+    problem: Any, segment: int, what: int, value: int, arguments: Sequence[Argument]
+) -> tuple[str, str]:
     names = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
     name = names[what]
     if value < 0 and (name, "u") in [(each.name, each.value.kind) for each in arguments]:
@@ -73,4 +76,4 @@ def _said(problem: Any, segment: int, what: int, value: int, arguments: Sequence
         BEYOND_OUTPUT: f"at most {capacity_out}, the items of d_out",
         OUTPUT_BEYOND: f"room for the segment in d_out, which has {capacity_out} items",
     }.get(what, "0 or more")
-    return f"{name}[{segment}]: expected {expected}, got {value}"
+    return f"{name}[{segment}]", f"expected {expected}, got {value}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import structs
 from .._base.device import in_cpu_call, is_cpu
+from .._base.errors import ArgumentTypeError, ArgumentValueError, of_parameter
 from . import driver, peers, readers
 
 ArrayView = readers.ArrayView
@@ -155,19 +156,22 @@ def read(name: str, array: Any, on_cpu: bool, way_out: str = readers.ON_CPU) -> 
                 read_in_line.add(type(array))
         return reader(array)
     except readers.HostArrayError as error:
-        raise TypeError(f"{name}: {error}{way_out}") from None
+        raise ArgumentTypeError(name, f"{error}{way_out}") from None
     except (TypeError, ValueError) as error:
-        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
+        raise of_parameter(name, error) from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
-        raise TypeError(f"{name}: expected a {_kind(on_cpu)}, got {type(array).__name__}: {error}") from None
+        raise ArgumentTypeError(
+            name, f"expected a {_kind(on_cpu)}, got {type(array).__name__}: {error}"
+        ) from None
     except Exception as error:  # attributes of arrays may raise anything
         kind = type(array).__name__
         from .._base.causes import cause
 
         said = f": {error}" if str(error) else ""
-        raise TypeError(
-            f"{name}: expected a {_kind(on_cpu)}, got {kind}, whose array interface or DLPack is "
-            f"broken: {type(error).__name__}{said}"
+        raise ArgumentTypeError(
+            name,
+            f"expected a {_kind(on_cpu)}, got {kind}, whose array interface or DLPack is "
+            f"broken: {type(error).__name__}{said}",
         ) from cause(error)
 
 
@@ -184,9 +188,9 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
         try:
             dtype = structs.as_dtype(array)
         except structs.NoBfloat16Error as error:
-            raise TypeError(f"{name}: {error}") from None
+            raise ArgumentTypeError(name, str(error)) from None
         except (TypeError, ValueError, SyntaxError):
-            raise TypeError(f"{name}: expected a {_kind(is_cpu())} or a dtype, got {array!r}") from None
+            raise ArgumentTypeError(name, f"expected a {_kind(is_cpu())} or a dtype, got {array!r}") from None
         return structs.normal(name, dtype)
     if type(array) in CUPY and array._c_contiguous and not is_cpu():  # read in line, as calls do
         return structs.normal(name, array.dtype)
@@ -250,9 +254,10 @@ class Strided(NamedTuple):
 def refuse_cpu(name: str) -> None:
     """Raise TypeError, which begins with `name`, if a kernel is used while the device is the CPU."""
     if is_cpu():
-        raise TypeError(
-            f"{name}: expected the device 'cuda', got 'cpu', which cupar.device or CUPAR_DEVICE says"
-            f"{readers.NO_KERNELS}"
+        raise ArgumentTypeError(
+            name,
+            f"expected the device 'cuda', got 'cpu', which cupar.device or CUPAR_DEVICE says"
+            f"{readers.NO_KERNELS}",
         )
 
 
@@ -293,7 +298,7 @@ def contiguous_strides(shape: Sequence[int], itemsize: int, layout: str) -> tupl
 
 def _check_contiguous(name: str, found: ArrayView) -> None:
     if not found.contiguous:
-        raise ValueError(f"{name}: expected a contiguous array, got a strided one; copy it first")
+        raise ArgumentValueError(name, "expected a contiguous array, got a strided one; copy it first")
 
 
 def address(
@@ -320,18 +325,18 @@ def address(
     on_cpu = in_cpu_call() if on_cpu is None else on_cpu
     found = read(name, array, on_cpu)
     if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
-        raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
+        raise ArgumentTypeError(name, f"this algorithm was built for {dtype}, got an array of {found.dtype}")
     if c_order and not found.c_order:
-        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one; copy it first")
+        raise ArgumentValueError(name, "expected a C-contiguous array, got a strided one; copy it first")
     if not found.contiguous:
         _check_contiguous(name, found)
     if output and not found.writable:
-        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+        raise ArgumentValueError(name, "expected an array to write to, got a read-only one")
     if items > found.size:
-        raise ValueError(f"{name}: needs at least {items} items, got an array of {found.size}")
+        raise ArgumentValueError(name, f"needs at least {items} items, got an array of {found.size}")
     if found.address % dtype.alignment:
-        raise ValueError(
-            f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
+        raise ArgumentValueError(
+            name, f"expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
         )
     if not found.c_order and (alike is None or items > 1):
         _check_order(name, shape(array), items == found.size, alike, on_cpu)
@@ -364,7 +369,7 @@ def _check_order(
         if other is None:
             return
         because = f"which {other} does not share with the same shape"
-    raise ValueError(f"{name}: got an array in Fortran's order, {because}; {_WAY_OUT}")
+    raise ArgumentValueError(name, f"got an array in Fortran's order, {because}; {_WAY_OUT}")
 
 
 def _unlike(extents: tuple[int, ...], alike: Sequence[Any], on_cpu: bool) -> str | None:
@@ -393,7 +398,7 @@ def storage(temp_storage: Any, lend: Lend | None = None) -> tuple[int, int]:
     """Return the address and the bytes of temporary storage: a device array that can be written."""
     found = read("temp_storage", temp_storage, in_cpu_call())
     if not found.contiguous or not found.writable:
-        raise ValueError("temp_storage: expected a contiguous array that can be written")
+        raise ArgumentValueError("temp_storage", "expected a contiguous array that can be written")
     if found.owner is not None and lend is not None:
         lend(found.owner)
     return found.address, found.size * found.dtype.itemsize

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from .._base import fork
 from .._base.data import Recent, dataclass
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 
 _T = TypeVar("_T")
 
@@ -74,8 +75,8 @@ class Context:
         """
         ordinal, own = self.device.ordinal, self.device.cc
         if own // 10 != cc // 10 or own < cc:
-            raise ValueError(
-                f"cc: this {algorithm} was built for sm_{cc}, the current device {ordinal} is sm_{own}"
+            raise ArgumentValueError(
+                "cc", f"this {algorithm} was built for sm_{cc}, the current device {ordinal} is sm_{own}"
             )
 
 
@@ -337,12 +338,13 @@ def stream_handle(stream: Any) -> int:
         elif (module := _STREAMS.get((type(stream).__module__, type(stream).__name__))) is not None:
             _HANDLES.setdefault(type(stream), operator.attrgetter(module))
     except Exception as error:  # the object may raise anything
-        raise TypeError(
-            "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
-            f"or .handle, got {type(stream).__name__}: {type(error).__name__}: {error}"
+        raise ArgumentTypeError(
+            "stream",
+            "expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
+            f"or .handle, got {type(stream).__name__}: {type(error).__name__}: {error}",
         ) from None
     if not 0 <= handle < 2**64:
-        raise TypeError(f"stream: expected a CUstream handle, got {handle}")
+        raise ArgumentTypeError("stream", f"expected a CUstream handle, got {handle}")
     if has_several_devices and handle > PER_THREAD:
         _check_stream_device(handle)
     return handle
@@ -378,8 +380,8 @@ def _check_stream_device(stream: int) -> None:
     driver.cuCtxPopCurrent_v2(byref(context))
     current, found = current_device().ordinal, ordinal.value
     if not status and found != current:
-        raise ValueError(
-            f"stream: is of device {found}, the current device is {current}: make device {found} current"
+        raise ArgumentValueError(
+            "stream", f"is of device {found}, the current device is {current}: make device {found} current"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._base.data import dataclass
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from . import arrays, streams
 
 # --- Nodes -----------------------------------------------------------------------------------------------
@@ -66,12 +67,12 @@ def new_node(
     """Make a node; raise TypeError if its name or a predecessor is invalid."""
     with naming(name or label):
         if name is not None and (not isinstance(name, str) or not name):
-            raise TypeError(f"name: expected a str that is not empty, got {name!r}")
+            raise ArgumentTypeError("name", f"expected a str that is not empty, got {name!r}")
         if after is not None:
             after = (after,) if isinstance(after, (Node, str)) else tuple(after)
             wrong = [each for each in after if not isinstance(each, (Node, str))]
             if wrong:
-                raise TypeError(f"after: expected nodes or names of nodes, got {wrong[0]!r}")
+                raise ArgumentTypeError("after", f"expected nodes or names of nodes, got {wrong[0]!r}")
     return Node(label, name, after, add, arguments)
 
 
@@ -135,9 +136,9 @@ def view(name: str, array: Any, output: bool = False) -> arrays.ArrayView:
     else:
         found = arrays.view(name, array)
     if not found.c_order:
-        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one")
+        raise ArgumentValueError(name, "expected a C-contiguous array, got a strided one")
     if output and not found.writable:
-        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+        raise ArgumentValueError(name, "expected an array to write to, got a read-only one")
     return found
 
 
@@ -146,9 +147,9 @@ def item_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
     try:
         item = np.array(value, dtype)
     except OverflowError as error:
-        raise ValueError(f"value: {error}") from None
+        raise ArgumentValueError("value", str(error)) from None
     if item.shape != () or (dtype.kind in "biu" and item != value):
-        raise ValueError(f"value: expected one value of {dtype}, got {value!r}")
+        raise ArgumentValueError("value", f"expected one value of {dtype}, got {value!r}")
     return item.tobytes()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_void_p
 
+from .._base.errors import ArgumentValueError
 from . import driver
 
 _DEVICE_POINTER, _ORDINAL = 3, 9  # CU_POINTER_ATTRIBUTE_…
@@ -26,7 +27,8 @@ def check_memory(name: str, address: int) -> None:
         return  # not memory of CUDA's, or the device's own
     # Access flags do not tell: on an H100 they are set for memory that is out of reach, too.
     if ask(byref(value), _DEVICE_POINTER, pointer):
-        raise ValueError(
-            f"{name}: is on device {found}, the current device is {current}: make device {found} current, "
-            f"copy the array to device {current}, or enable device {current}'s access to its peer {found}"
+        raise ArgumentValueError(
+            name,
+            f"is on device {found}, the current device is {current}: make device {found} current, "
+            f"copy the array to device {current}, or enable device {current}'s access to its peer {found}",
         )

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from .._base.data import Recent
+from .._base.errors import ArgumentValueError
 from . import driver
 from .readers import library_of
 
@@ -106,9 +107,10 @@ def _agreed(one: Ask, other: Ask) -> Ask:
         first, second = one(), other()
         if first == second or (first | second) == driver.LEGACY:  # which 0 is, too
             return first
-        raise ValueError(
-            "stream: got None, and arrays of two libraries whose current streams differ: "
-            f"{first:#x} of {_names[one]}, {second:#x} of {_names[other]}; expected one to be given"
+        raise ArgumentValueError(
+            "stream",
+            "got None, and arrays of two libraries whose current streams differ: "
+            f"{first:#x} of {_names[one]}, {second:#x} of {_names[other]}; expected one to be given",
         )
 
     return ask

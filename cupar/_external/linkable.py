@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from .._base.data import dataclass, field, replace
 from .._base.digests import sha256
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from . import sources
 from .files import FileGuard
 
@@ -125,11 +126,11 @@ def _one(item: Any, where: str, guard: FileGuard) -> Linkable:
     found = _of_numba(item, where) or _of_core(item)
     if found is None:
         shown = "bytes: say what they are, as in cuda.LTOIR(…)" if isinstance(item, bytes) else repr(item)
-        raise TypeError(f"{where}: {_EXPECTED}, got {shown}")
+        raise ArgumentTypeError(where, f"{_EXPECTED}, got {shown}")
     kind, code, name = found
     data = code.encode() if isinstance(code, str) else bytes(code)
     if not data.strip():
-        raise ValueError(f"{where}: {name} is empty, expected {KINDS[kind]}")
+        raise ArgumentValueError(where, f"{name} is empty, expected {KINDS[kind]}")
     return _made(kind, data, name, None, guard)
 
 
@@ -142,7 +143,9 @@ def _of_numba(item: Any, where: str) -> tuple[str, Any, str] | None:
         return None
     for refused in ("setup_callback", "teardown_callback", "nrt"):
         if getattr(item, refused, None):
-            raise ValueError(f"{where}: {item.name} has a {refused}, which cupar does not know to serve")
+            raise ArgumentValueError(
+                where, f"{item.name} has a {refused}, which cupar does not know to serve"
+            )
     return _NUMBAS[cls.__name__], item.data, str(item.name)
 
 
@@ -164,13 +167,15 @@ def _of_core(item: Any) -> tuple[str, Any, str] | None:
 def _file(path: Path, where: str, guard: FileGuard) -> Linkable:
     kind = _EXTENSIONS.get(path.suffix)
     if kind is None:
-        raise ValueError(f"{where}: expected a file that ends with {', '.join(_EXTENSIONS)}, got '{path}'")
+        raise ArgumentValueError(
+            where, f"expected a file that ends with {', '.join(_EXTENSIONS)}, got '{path}'"
+        )
     try:
         data = guard.read(path.absolute())
     except OSError as error:
-        raise ValueError(f"{where}: cannot read '{path}': {error.strerror}") from None
+        raise ArgumentValueError(where, f"cannot read '{path}': {error.strerror}") from None
     if not data.strip():
-        raise ValueError(f"{where}: '{path}' is empty, expected {KINDS[kind]}")
+        raise ArgumentValueError(where, f"'{path}' is empty, expected {KINDS[kind]}")
     return _made(kind, data, path.name, path.absolute().parent, guard)
 
 
@@ -180,7 +185,7 @@ def _made(kind: str, data: bytes, name: str, folder: Path | None, guard: FileGua
     try:
         source, headers = sources.with_headers(data, folder, extra_folders(), guard)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise ArgumentValueError(name, f"{error}") from None
     return linkable(kind, source, name, headers)
 
 

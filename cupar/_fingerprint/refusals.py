@@ -9,6 +9,7 @@ import sys
 from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Final, NoReturn
 
+from .._base.errors import ArgumentTypeError
 from .._device import arrays
 from . import unsupported
 from .names import package, type_name
@@ -22,7 +23,7 @@ _READABLE: Final = (
 TOO_MANY_CALLS: Final = "too many functions call each other in a row: write fewer, which do more each"
 
 
-class Unfingerprintable(TypeError):  # noqa: N818 - reads as what it says: the operator cannot be fingerprinted
+class Unfingerprintable(ArgumentTypeError):  # noqa: N818 - reads as what it says: the operator cannot be fingerprinted
     """Raised for an operator or value that depends on something without an exact encoding.
 
     The message names the operator, what it read (``closure variable 'x'``, ``global 'cfg'``,

@@ -13,6 +13,7 @@ import numpy as np
 from .._base import sizes
 from .._base.bounded import of_builds
 from .._base.device import is_cpu
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.fork import in_child
 from ..iterators import (
     ConstantIterator,
@@ -24,6 +25,12 @@ from ..iterators import (
 
 Shape = tuple[int, ...]
 INT64 = np.dtype(np.int64)
+
+
+class AxisError(ArgumentValueError, np.exceptions.AxisError):
+    """Raised for an axis that an array does not have; it is NumPy's AxisError, too."""
+
+    __module__ = "cupar"
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -65,16 +72,16 @@ class AxisLayout(NamedTuple):
 def axis_of(axis: Any, ndim: int) -> int:
     """Return an axis from 0 on; raise TypeError, or NumPy's AxisError, a ValueError, if it is invalid."""
     if isinstance(axis, bool):
-        raise TypeError(f"axis: expected an integer, got {axis}")
+        raise ArgumentTypeError("axis", f"expected an integer, got {axis}")
     try:
         found = operator.index(axis)
     except TypeError:
-        raise TypeError(f"axis: expected an integer, got {type(axis).__name__}") from None
+        raise ArgumentTypeError("axis", f"expected an integer, got {type(axis).__name__}") from None
     if not ndim:
-        raise np.exceptions.AxisError(f"axis: {found} is out of bounds for an array without dimensions")
+        raise AxisError("axis", f"{found} is out of bounds for an array without dimensions")
     if not -ndim <= found < ndim:
-        raise np.exceptions.AxisError(
-            f"axis: expected from {-ndim} to {ndim - 1} for a {ndim}-dimensional array, got {found}"
+        raise AxisError(
+            "axis", f"expected from {-ndim} to {ndim - 1} for a {ndim}-dimensional array, got {found}"
         )
     return found % ndim
 
@@ -86,7 +93,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     given = axis if isinstance(axis, tuple) else (axis,)
     found = sorted(axis_of(each, ndim) for each in given)
     if len(set(found)) != len(found):
-        raise ValueError(f"axis: expected different axes, got {axis}")
+        raise ArgumentValueError("axis", f"expected different axes, got {axis}")
     return tuple(found)
 
 

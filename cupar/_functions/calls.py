@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import _pytorch, structs
 from .._base import device, sizes
+from .._base.errors import ArgumentError, ArgumentTypeError, ArgumentValueError, of_parameter
 from .._device import arrays, driver
 from .._ir.iterator import ENDLESS, Iterator, over
 from .._program import known as programs
@@ -246,9 +247,10 @@ class Work:
 
     def _check_not_captured(self, name: str) -> None:
         if not self.library.on_cpu and driver.is_captured(driver.stream_handle(self.stream)):
-            raise ValueError(
-                f"{name}: expected a number while the stream is being captured, as a graph cannot read the "
-                "length of the result, got None"
+            raise ArgumentValueError(
+                name,
+                "expected a number while the stream is being captured, as a graph cannot read the "
+                "length of the result, got None",
             )
 
     def put(self, given: np.ndarray[Any, Any], size: Any = None) -> Any:
@@ -319,12 +321,12 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
     """Return an argument as an operand; raise TypeError or ValueError, beginning with `name`."""
     if isinstance(given, tuple):
         if not given:
-            raise ValueError(f"{name}: expected an array or a tuple of arrays, got an empty tuple")
+            raise ArgumentValueError(name, "expected an array or a tuple of arrays, got an empty tuple")
         parts = [operand_of(work, f"{name}[{i}]", each, num_items) for i, each in enumerate(given)]
         for i, each in enumerate(parts):
             if each.shape != parts[0].shape:
-                raise ValueError(
-                    f"{name}[{i}]: expected the shape of {name}[0], {parts[0].shape}, got {each.shape}"
+                raise ArgumentValueError(
+                    f"{name}[{i}]", f"expected the shape of {name}[0], {parts[0].shape}, got {each.shape}"
                 )
         return zipped(parts)
     if isinstance(given, Iterator):
@@ -332,21 +334,22 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
         if num_items is not None:
             size = integer("num_items", num_items, None if capacity == ENDLESS else capacity)
         if size == ENDLESS:
-            raise ValueError(f"{name}: no array bounds this iterator; expected num_items, got None")
+            raise ArgumentValueError(name, "no array bounds this iterator; expected num_items, got None")
         return Operand(None, given, (size,))
     found = libraries.of(name, given)
     if found.on_cpu != work.library.on_cpu:
         where = "in host memory" if work.library.on_cpu else "on a GPU"
-        raise TypeError(
-            f"{name}: expected an array {where}, as the first one is, got a {type(given).__name__}"
+        raise ArgumentTypeError(
+            name, f"expected an array {where}, as the first one is, got a {type(given).__name__}"
         )
     library, work.library = work.library, found
     try:
         return work.operand(given, name)
+    except ArgumentError as error:
+        error.rename({error.parameter: name})
+        raise
     except (TypeError, ValueError, RuntimeError) as error:  # PyTorch's are RuntimeErrors
-        text = str(error)
-        kind = TypeError if isinstance(error, RuntimeError) else type(error)
-        raise kind(text if text.startswith(name) else f"{name}: {text.partition(': ')[2] or text}") from None
+        raise of_parameter(name, error) from None
     finally:
         work.library = library
 
@@ -363,7 +366,7 @@ def _number(name: str, value: Any, other: np.dtype[Any]) -> Operand:
     dtype = np.result_type(other, value)
     number = np.asarray(value) if _is_lost(value, dtype)[0] else np.asarray(value, dtype)
     if number.dtype.kind == "O":
-        raise TypeError(f"{name}: expected a number of at most 64 bits, got {value}")
+        raise ArgumentTypeError(name, f"expected a number of at most 64 bits, got {value}")
     return Operand(None, constant(number[()]), ())
 
 
@@ -392,7 +395,9 @@ def output_of(
     if dtype.names is not None:
         fields = [each for _, each, _ in structs.members(dtype)]
         if not isinstance(out, tuple) or len(out) != len(fields):
-            raise TypeError(f"out: expected a tuple of {len(fields)} arrays, as `x` is one, got {_kind(out)}")
+            raise ArgumentTypeError(
+                "out", f"expected a tuple of {len(fields)} arrays, as `x` is one, got {_kind(out)}"
+            )
         given = zip(out, fields, strict=True)
         return zipped([output_of(work, one, shape, each, inputs, in_order) for one, each in given])
     if isinstance(out, Iterator):
@@ -402,16 +407,16 @@ def output_of(
     memory = found.memory(out)
     check_same_kind("out", dtype, structs.normal("out", memory.dtype))
     if tuple(memory.shape) != tuple(map(sizes.value_of, shape)):  # a trace checks sizes below
-        raise ValueError(f"out: expected shape {shape}, got {tuple(memory.shape)}")
+        raise ArgumentValueError("out", f"expected shape {shape}, got {tuple(memory.shape)}")
     access = arrays.read("out", memory, found.on_cpu)
     if not access.writable:
-        raise ValueError("out: expected an array to write to, got a read-only one")
+        raise ArgumentValueError("out", "expected an array to write to, got a read-only one")
     if not access.c_order:
-        raise ValueError("out: expected an array in C's order, got a strided one")
+        raise ArgumentValueError("out", "expected an array in C's order, got a strided one")
     begin, end = libraries.address(memory, found.on_cpu)
     if begin % memory.dtype.alignment:
         aligned = f"an array aligned to {memory.dtype.alignment} bytes"
-        raise ValueError(f"out: expected {aligned}, got one at {begin:#x}")
+        raise ArgumentValueError("out", f"expected {aligned}, got one at {begin:#x}")
     target = work.operand(out, "out")
     if work.is_traced:
         target = work.output(out, shape)
@@ -429,7 +434,7 @@ def output_of(
                         if itself
                         else "an array apart from inputs"
                     )
-                    raise ValueError(f"out: expected {wanted}, got one that overlaps it")
+                    raise ArgumentValueError("out", f"expected {wanted}, got one that overlaps it")
     return target
 
 
@@ -524,7 +529,7 @@ def _entered(
         if each is None and name not in optional:
             libraries.of(name, None)
     if num_items is not None and not any(_has_iterator(each) for each in inputs.values()):
-        raise TypeError(f"num_items: expected None, as there is no iterator, got {num_items!r}")
+        raise ArgumentTypeError("num_items", f"expected None, as there is no iterator, got {num_items!r}")
     skipped = (bool, int, float, complex) if numbers else ()
     candidates = {"like": like} if like is not None else inputs
     for name, each in candidates.items():
@@ -534,7 +539,7 @@ def _entered(
             break
     else:
         said = f"as `{next(iter(inputs))}` has none" if inputs else f"got {like!r}"
-        raise TypeError(f"like: expected an array of the library that makes the result, {said}")
+        raise ArgumentTypeError("like", f"expected an array of the library that makes the result, {said}")
 
     def make(trace: Trace | None = None) -> Any:
         work = Work(library, stream, trace)
@@ -558,8 +563,9 @@ def _entered(
         else:
             with library.on(stream):
                 result = device.using(True, call) if library.on_cpu else call()
-    except (TypeError, ValueError) as error:
-        _name_parameter(error, function if of is None else of)
+    except ArgumentError as error:
+        known = inspect.signature(function if of is None else of).parameters
+        error.rename({name: each for name, each in _SAID_AS if name not in known and each in known})
         raise
     return result
 
@@ -596,25 +602,19 @@ def _flags_of(function: Callable[..., Any], of: Callable[..., Any] | None) -> tu
     return tuple((i, name) for i, name in enumerate(names) if kinds.get(name) == "bool")
 
 
-# What algorithms call their parameters, and what functions made of them may call the same.
-_SAID_AS = {
-    "comp": ("less", "predicate"),
-    "cond": ("predicate", "less"),
-    "op": ("predicate", "less"),
-    "select_first_part_op": ("predicate",),
-    "transform_op": ("transform", "predicate", "op"),
-    "start_offsets_in": ("starts",),
-    "end_offsets_in": ("ends",),
-}
-
-
-def _name_parameter(error: Exception, function: Callable[..., Any]) -> None:
-    """Let an error of an algorithm begin with the parameter of a function that calls it."""
-    said, mark, rest = str(error).partition(":")
-    name, bracket, index = said.partition("[")
-    known = inspect.signature(function).parameters
-    if mark and name in _SAID_AS and name not in known:
-        for other in _SAID_AS[name]:
-            if other in known:
-                error.args = (f"{other}{bracket}{index}:{rest}",)
-                return
+# Algorithms' names of parameters, and names of the same in functions made of them, of which the last counts.
+_SAID_AS = (
+    ("comp", "predicate"),
+    ("comp", "less"),
+    ("cond", "less"),
+    ("cond", "predicate"),
+    ("op", "less"),
+    ("op", "predicate"),
+    ("select_first_part_op", "predicate"),
+    ("transform_op", "op"),
+    ("transform_op", "predicate"),
+    ("transform_op", "transform"),
+    ("start_offsets_in", "starts"),
+    ("end_offsets_in", "ends"),
+    ("equality_op", "equal"),
+)

@@ -11,6 +11,7 @@ import numpy as np
 from .. import structs
 from .._base import sizes
 from .._base.bounded import of_builds
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._ir.iterator import Iterator, over
 from .._ir.kinds import kind_of
 from .._kernels.reduce_by_index import is_atomic
@@ -189,7 +190,7 @@ def segment_rows(
 def segment_count(number: Any) -> int:
     """Return the number of segments as an int; raise TypeError or ValueError if it is invalid."""
     if number is None:
-        raise TypeError("num_segments: expected how many segments there are, got None")
+        raise ArgumentTypeError("num_segments", "expected how many segments there are, got None")
     return integer("num_segments", number, _MOST)
 
 
@@ -206,13 +207,13 @@ def _segment_reduce(
 ) -> Operand:
     count = segment_count(number)
     if ids.shape not in (x.shape, x.shape[:1]):
-        raise ValueError(
-            f"ids: expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
+        raise ArgumentValueError(
+            "ids", f"expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
         )
     check_numbers("ids", ids, "biu")
     determinism = known_determinism(determinism)
     if not isinstance(mode, str) or mode not in ("drop", "raise"):
-        raise ValueError(f"mode: expected 'drop' or 'raise', got {mode!r}")
+        raise ArgumentValueError("mode", f"expected 'drop' or 'raise', got {mode!r}")
     if mode == "raise" and ids.size:
         low, high = bounds(work, ids, "mode")
         if low < 0 or high >= count:
@@ -223,9 +224,9 @@ def _segment_reduce(
     if init is None and known is not None:
         known += 0  # 0.0 for -0.0, as segments without items have it as their result
     if known is None:
-        raise TypeError(
-            "init: expected the result of a segment without items, as the operator has no known identity, "
-            "got None"
+        raise ArgumentTypeError(
+            "init",
+            "expected the result of a segment without items, as the operator has no known identity, got None",
         )
     if ids.ndim == x.ndim:
         x, ids = (Operand(each.own, each.items, (each.size,), each.parts) for each in (x, ids))
@@ -305,19 +306,19 @@ def check_weights(weights: Operand | None, x: Operand, kinds: str) -> None:
     if weights is not None:
         check_numbers("weights", weights, kinds)
         if weights.shape != x.shape:
-            raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+            raise ArgumentValueError("weights", f"expected shape {x.shape}, that of `x`, got {weights.shape}")
 
 
 def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, size: Any) -> Operand:
     length, least = size_of(size), integer("minlength", minlength, _MOST)
     check_numbers("x", x, "biu")
     if x.ndim != 1:
-        raise ValueError(f"x: expected one dimension, got {x.ndim}")
+        raise ArgumentValueError("x", f"expected one dimension, got {x.ndim}")
     check_weights(weights, x, "biuf")
     if length is None:
         low, high = bounds(work, x) if x.size else (0, -1)
         if low < 0:
-            raise ValueError(f"x: expected no item below 0, got {low}")
+            raise ArgumentValueError("x", f"expected no item below 0, got {low}")
         length = max(integer("x", high, _MOST - 1) + 1 if x.size else 0, least)
     out = work.empty((length,), INT64 if weights is None else _FLOAT)
     if length and weights is None:
@@ -391,24 +392,26 @@ def edges_of(
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
-            raise TypeError(f"bins: expected an integer or a sequence of at least 2 edges, got {bins!r}")
+            raise ArgumentTypeError(
+                "bins", f"expected an integer or a sequence of at least 2 edges, got {bins!r}"
+            )
         edges = edges.astype(edges.dtype.newbyteorder("="), copy=False)
         structs.normal("bins", edges.dtype)
         if not np.all(edges[:-1] <= edges[1:]):
-            raise ValueError("bins: expected edges that rise")
+            raise ArgumentValueError("bins", "expected edges that rise")
         return edges
     if bins < 1 or bins > _MOST:
-        raise ValueError(f"bins: expected from 1 to {_MOST}, got {bins}")
+        raise ArgumentValueError("bins", f"expected from 1 to {_MOST}, got {bins}")
     if interval is not None:
         if np.shape(interval) != (2,) or np.asarray(interval).dtype.kind not in "biuf":
-            raise TypeError(f"range: expected a pair of numbers, got {interval!r}")
+            raise ArgumentTypeError("range", f"expected a pair of numbers, got {interval!r}")
         low, high = interval
     elif x.size and work is not None:
         low, high = (x.dtype.type(each) for each in bounds(work, x, "range"))
     else:
         low, high = 0, 1
     if not (np.isfinite(low) and np.isfinite(high)) or low > high:
-        raise ValueError(f"range: expected two finite numbers that rise, got {low} and {high}")
+        raise ArgumentValueError("range", f"expected two finite numbers that rise, got {low} and {high}")
     if low == high:
         low, high = low - 0.5, high + 0.5
     given = (low, high) if interval is not None and not of_items else (low, high, x.dtype)
@@ -425,7 +428,9 @@ def _equal_bins(low: Any, high: Any, bins: int, dtype: np.dtype[Any]) -> np.ndar
             edges = wide.astype(dtype)
             edges = edges if np.isfinite(edges[[0, -1]]).all() else wide
     if not _rise(edges):
-        raise ValueError(f"bins: {edges.dtype} has no {bins + 1} edges from {low} to {high}; give fewer")
+        raise ArgumentValueError(
+            "bins", f"{edges.dtype} has no {bins + 1} edges from {low} to {high}; give fewer"
+        )
     return edges
 
 
@@ -497,7 +502,7 @@ def _equal_bins_of(
     """
     found = _known_bins(dtype, bins, low, high, math.copysign(1, low), math.copysign(1, high))
     if of_edges not in (None, found[-1]):
-        raise ValueError(f"range: expected edges of {of_edges}")
+        raise ArgumentValueError("range", f"expected edges of {of_edges}")
     return found
 
 
@@ -507,7 +512,7 @@ def _known_bins(dtype: np.dtype[Any], bins: int, low: Any, high: Any, *signs: fl
     known = edges_of(Operand(None, np.empty(0, dtype), (0,)), bins, (low, high))
     levels = levels_of(dtype, known)
     if levels is None:
-        raise ValueError("range: there are no levels for these bins")
+        raise ArgumentValueError("range", "there are no levels for these bins")
     both, begin = _with_levels(known, levels)
     return both, len(both), begin, levels.dtype, known.dtype
 

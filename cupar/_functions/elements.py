@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.sizes import value_of
 from ..iterators import (
     CountingIterator,
@@ -97,16 +98,20 @@ def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Any:
     """Fill an array of any strides, or each array of a tuple with its own value."""
     if isinstance(out, tuple):
         if not isinstance(value, tuple) or len(value) != len(out):
-            raise TypeError(f"value: expected a tuple of {len(out)}, as `out` is one, got {value!r}")
+            raise ArgumentTypeError(
+                "value", f"expected a tuple of {len(out)}, as `out` is one, got {value!r}"
+            )
         pairs = enumerate(zip(out, value, strict=True))
         return tuple(_filled(work, each, own, f"{name}[{i}]") for i, (each, own) in pairs)
     found = libraries.of(name, out)
     memory = found.memory(out)
     if found.on_cpu != work.library.on_cpu:
-        raise TypeError(f"{name}: expected an array of the same kind as the first, got {type(out).__name__}")
+        raise ArgumentTypeError(
+            name, f"expected an array of the same kind as the first, got {type(out).__name__}"
+        )
     number = item("value", value, memory.dtype)
     if not (memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable):
-        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+        raise ArgumentValueError(name, "expected an array to write to, got a read-only one")
     if isinstance(memory, np.ndarray):
         memory[...] = number
     else:
@@ -348,7 +353,7 @@ def _flags(name: str, flags: Operand, expected: Operand, what: str) -> Any:
     """Return an iterator over whether flags hold."""
     check_numbers(name, flags)
     if flags.shape != expected.shape:
-        raise ValueError(f"{name}: expected the shape of `{what}`, {expected.shape}, got {flags.shape}")
+        raise ArgumentValueError(name, f"expected the shape of `{what}`, {expected.shape}, got {flags.shape}")
     return TransformIterator(flags.items, is_nonzero, _BOOL)
 
 
@@ -368,7 +373,7 @@ def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stre
     moved = PermutationIterator(x.items, places)
     target = output_of(work, out, indices.shape, x.dtype, [Operand(None, moved, indices.shape), flags])
     if target.dtype != x.dtype:
-        raise TypeError(f"out: expected dtype {x.dtype}, as `x` has, got {target.dtype}")
+        raise ArgumentTypeError("out", f"expected dtype {x.dtype}, as `x` has, got {target.dtype}")
     each = ZipIterator(holds, moved, target.items)
     work.copy(TransformIterator(each, operators.chosen, x.dtype), target.items, target.size)
     return target
@@ -382,7 +387,7 @@ def scatter(work: Work, x: Any, indices: Any, out: Any, /, *, stream: Any = None
     array([1, 0, 3])
     """
     if x.shape != indices.shape:
-        raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
+        raise ArgumentValueError("indices", f"expected the shape of `x`, {x.shape}, got {indices.shape}")
     memory = libraries.of("out", out).memory(out)
     target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices], in_order=False)
     places = places_of(work, "indices", indices, target.size)
@@ -411,7 +416,7 @@ def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, str
     """
     check_numbers("x", x)
     if x.shape != indices.shape:
-        raise ValueError(f"indices: expected the shape of `x`, {x.shape}, got {indices.shape}")
+        raise ArgumentValueError("indices", f"expected the shape of `x`, {x.shape}, got {indices.shape}")
     holds = _flags("flags", flags, x, "x")
     memory = libraries.of("out", out).memory(out)
     target = output_of(work, out, tuple(memory.shape), x.dtype, [x, indices, flags], in_order=False)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._ir.iterator import over
 from ..iterators import ConstantIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
@@ -37,9 +38,9 @@ def _of_each(name: str, given: Any, number: int) -> list[Any]:
     if given is None or isinstance(given, (int, np.integer)):
         return [given] * number
     if not isinstance(given, (Sequence, np.ndarray)):
-        raise TypeError(f"{name}: expected a sequence, one for each dimension, got {given!r}")
+        raise ArgumentTypeError(name, f"expected a sequence, one for each dimension, got {given!r}")
     if len(given) != number:
-        raise ValueError(f"{name}: expected one for each of {number} dimensions, got {len(given)}")
+        raise ArgumentValueError(name, f"expected one for each of {number} dimensions, got {len(given)}")
     return list(given)
 
 
@@ -48,8 +49,8 @@ def _coordinates(x: Operand) -> tuple[Operand, ...]:
     if x.parts or x.ndim == 1:
         return x.parts or (x,)
     if x.ndim != 2 or not x.shape[1]:
-        raise ValueError(
-            f"x: expected a tuple of arrays, or an array with a row for each point, got shape {x.shape}"
+        raise ArgumentValueError(
+            "x", f"expected a tuple of arrays, or an array with a row for each point, got shape {x.shape}"
         )
     number, dimensions = x.shape
     if not number:
@@ -68,7 +69,7 @@ def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, int
     shape = tuple(len(each) - 1 for each in known)
     total = int(np.prod(shape, dtype=object))
     if total > _MOST:
-        raise ValueError(f"bins: expected {_MOST} cells at most, got {total}")
+        raise ArgumentValueError("bins", f"expected {_MOST} cells at most, got {total}")
     cells: Any = ConstantIterator(np.int64(0))
     edges = []
     for each, own in zip(parts, known, strict=True):

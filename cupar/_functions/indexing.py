@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._ir.iterator import Iterator
 from ..copies import segmented_copy
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
@@ -90,9 +91,9 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
     length = size_of(size)
     if repeats is None:
         if number < 0:
-            raise ValueError(f"repeats: expected 0 or more, got {number}")
+            raise ArgumentValueError("repeats", f"expected 0 or more, got {number}")
         if length is not None:
-            raise TypeError("size: expected None, as the length does not depend on data")
+            raise ArgumentTypeError("size", "expected None, as the length does not depend on data")
         out = work.empty((*before, layout.length * number, *behind), x.dtype)
         source = indices(_repeated_item, layout.length, max(number, 1), layout.inner)
         if out.size:
@@ -101,9 +102,9 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
         return out
     check_numbers("repeats", repeats, "iu")
     if repeats.shape not in ((layout.length,), (1,), ()):
-        raise ValueError(f"repeats: expected shape ({layout.length},), got {repeats.shape}")
+        raise ArgumentValueError("repeats", f"expected shape ({layout.length},), got {repeats.shape}")
     if work.library.on_cpu and repeats.size and bounds(work, repeats)[0] < 0:
-        raise ValueError("repeats: expected 0 or more, got less")
+        raise ArgumentValueError("repeats", "expected 0 or more, got less")
     times = cast(repeats.items, INT64)
     if repeats.size != layout.length:
         times = PermutationIterator(times, constant(0))
@@ -202,7 +203,7 @@ def take_ranges(
     check_numbers("starts", starts, "iu")
     check_numbers("ends", ends, "iu")
     if starts.shape != ends.shape:
-        raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
+        raise ArgumentValueError("ends", f"expected the shape of `starts`, {starts.shape}, got {ends.shape}")
     total, number = size_of(size), starts.size
     first, last = (
         TransformIterator(ZipIterator(_signed(each.items), constant(x.size)), _cut, INT64)
@@ -231,12 +232,12 @@ def _concatenate(work: Work, *given: Any) -> Operand:
         parts = [Operand(each.own, each.items, (each.size,)) for each in parts]
         return joined(work, parts, 0, dtype)
     if not first.ndim:
-        raise ValueError("arrays[0]: expected an array with dimensions, got one without")
+        raise ArgumentValueError("arrays[0]", "expected an array with dimensions, got one without")
     at = axis_of(axis, first.ndim)
     for name, each in named.items():
         if each.ndim != first.ndim or _without(each.shape, at) != _without(first.shape, at):
-            raise ValueError(
-                f"{name}: expected the shape of arrays[0], {first.shape}, but for the axis, got {each.shape}"
+            raise ArgumentValueError(
+                name, f"expected the shape of arrays[0], {first.shape}, but for the axis, got {each.shape}"
             )
     return joined(work, parts, at, dtype)
 
@@ -291,7 +292,7 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
     """
     found = [*arrays]
     if not found:
-        raise ValueError("arrays: expected at least one array, got none")
+        raise ArgumentValueError("arrays", "expected at least one array, got none")
     if len(found) > _FEW or stream is not None:
         made = _joined(*found, axis, stream=stream)
         if made is not None:
@@ -323,7 +324,7 @@ def check_ends(
     An end without dimensions is an item of each row. Nothing is joined if there are no differences.
     """
     if not x.ndim:
-        raise ValueError("x: expected an array with dimensions, got one without")
+        raise ArgumentValueError("x", "expected an array with dimensions, got one without")
     at = axis_of(axis, x.ndim)
     integer("n", n)
     check_numbers("x", x)
@@ -331,8 +332,8 @@ def check_ends(
     parts = {name: each for name, each in given.items() if each is not None}
     for name, each in parts.items():
         if each.shape and _without(each.shape, at) != _without(x.shape, at):
-            raise ValueError(
-                f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
+            raise ArgumentValueError(
+                name, f"expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
             )
     return at, [each.shape[at] if each.shape else 1 for each in parts.values()], promoted(**parts)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._base.bounded import of_builds
+from .._base.errors import ArgumentTypeError
 from .._base.fork import in_child
 from .._device import driver
 from .._ir.iterator import Iterator, Leaf, Packed
@@ -94,7 +95,7 @@ def _viewed(items: Any, dtype: np.dtype[Any]) -> Any:
 def along(x: Operand, axis: Any, name: str) -> tuple[AxisLayout, tuple[int, ...], tuple[int, ...]]:
     """Return the layout of an axis, and the extents before and behind it; None: of all items."""
     if x.parts:
-        raise TypeError(f"x: {name} takes an array, got a tuple")
+        raise ArgumentTypeError("x", f"{name} takes an array, got a tuple")
     if axis is None:
         return AxisLayout(1, x.size, 1), (), ()
     at = axis_of(axis, x.ndim)

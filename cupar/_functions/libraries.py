@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import _pytorch, structs
 from .._base import device
+from .._base.errors import ArgumentTypeError
 from .._base.fork import in_child
 from .._device import arrays, driver, host_arrays, streams
 from .._device.readers import library_of
@@ -199,7 +200,7 @@ def _is_elsewhere(index: int) -> bool:
 def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
     found = getattr(torch, "bfloat16" if structs.is_bfloat16(dtype) else dtype.name, None)
     if found is None:
-        raise TypeError(f"dtype: PyTorch has no {structs.text(dtype)}")
+        raise ArgumentTypeError("dtype", f"PyTorch has no {structs.text(dtype)}")
     return found
 
 
@@ -294,27 +295,30 @@ def of(name: str, array: Any) -> ArrayLibrary:
     if find is None:
         find = _known[type(array)] = _finder(name, array)
     if library_of(type(array)) == "torch" and _pytorch.sees_tensors_alone():
-        raise TypeError(
-            f"{name}: got a tensor while PyTorch traces or transforms the call (torch.func, make_fx, "
+        raise ArgumentTypeError(
+            name,
+            "got a tensor while PyTorch traces or transforms the call (torch.func, make_fx, "
             "torch.jit.trace, FakeTensorMode), and has no part in what cupar.arrays does: use cupar.torch, "
-            "whose functions are operators of PyTorch"
+            "whose functions are operators of PyTorch",
         )
     found = find(array)
     if found.on_cpu:
         if device.refuses_host():
-            raise TypeError(
-                f"{name}: expected a device array, as the device is 'cuda', got a {type(array).__name__} in "
-                "host memory"
+            raise ArgumentTypeError(
+                name,
+                f"expected a device array, as the device is 'cuda', got a {type(array).__name__} in "
+                "host memory",
             )
     elif device.is_cpu():
-        raise TypeError(
-            f"{name}: expected a host array, as the device is 'cpu', got a {type(array).__name__} on a GPU"
+        raise ArgumentTypeError(
+            name, f"expected a host array, as the device is 'cpu', got a {type(array).__name__} on a GPU"
         )
     if found.__class__ is _Torch and array.requires_grad and found._torch.is_grad_enabled():
-        raise TypeError(
-            f"{name}: got a tensor that requires grad, and cupar.arrays has no derivatives: use "
+        raise ArgumentTypeError(
+            name,
+            "got a tensor that requires grad, and cupar.arrays has no derivatives: use "
             "cupar.torch, which has, operators of PyTorch (torch.sum, torch.cumsum, …), .detach() or "
-            "torch.no_grad()"
+            "torch.no_grad()",
         )
     return found
 
@@ -337,16 +341,17 @@ def _finder(name: str, array: Any) -> Callable[[Any], ArrayLibrary]:
         return lambda array: NUMPY if array.__dlpack_device__()[0] == host_arrays.CPU else _of_devices()
     if hasattr(array, "__array_interface__"):
         return lambda array: NUMPY
-    raise TypeError(
-        f"{name}: expected an array of NumPy, CuPy, PyTorch or Numba, or one with DLPack, an iterator or a "
-        f"tuple of arrays, got {cls.__name__}"
+    raise ArgumentTypeError(
+        name,
+        f"expected an array of NumPy, CuPy, PyTorch or Numba, or one with DLPack, an iterator or a "
+        f"tuple of arrays, got {cls.__name__}",
     )
 
 
 @cache
 def _torch(module: Any, place: Any) -> _Torch:
     if place.type not in ("cpu", "cuda"):
-        raise TypeError(f"x: expected a tensor on the CPU or a CUDA device, got one on {place}")
+        raise ArgumentTypeError("x", f"expected a tensor on the CPU or a CUDA device, got one on {place}")
     return _Torch(module, place)
 
 

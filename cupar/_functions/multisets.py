@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import sets, structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from ..find import find_if
 from ..iterators import (
     ConstantIterator,
@@ -37,13 +38,13 @@ def _operands(a: Operand, b: Operand, less: Op | None) -> tuple[list[Any], Any, 
     """Return the items of both in one dtype, the comparison, and the dtype of results."""
     for name, each in (("a", a), ("b", b)):
         if each.ndim != 1:
-            raise ValueError(f"{name}: expected one dimension, got {each.ndim}")
+            raise ArgumentValueError(name, f"expected one dimension, got {each.ndim}")
     if a.dtype.names is not None:
         if less is None:
-            raise TypeError(f"less: expected a comparison of {structs.text(a.dtype)}, got None")
+            raise ArgumentTypeError("less", f"expected a comparison of {structs.text(a.dtype)}, got None")
         if structs.layout(a.dtype) != structs.layout(b.dtype):
-            raise TypeError(
-                f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}"
+            raise ArgumentTypeError(
+                "b", f"expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}"
             )
         return [a.items, b.items], less, a.dtype
     numbers = compared(less, a=a, b=b)

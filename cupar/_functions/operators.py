@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import structs
 from .._base.bounded import of_builds
+from .._base.errors import ArgumentTypeError
 from .._ir.resolve import function_of
 from ..operators import Op, OpKind, RawOp
 
@@ -72,9 +73,11 @@ _IDENTITIES: dict[str, Callable[[np.dtype[Any], str], Any]] = {
 def within(op: Op) -> Any:
     """Return an operator as a function that others can call; TypeError if it is LTO-IR, which none can."""
     if isinstance(op, RawOp):
-        raise TypeError("op: expected a function or an OpKind, since another function calls it, got a RawOp")
+        raise ArgumentTypeError(
+            "op", "expected a function or an OpKind, since another function calls it, got a RawOp"
+        )
     if not callable(op) and not isinstance(op, OpKind):
-        raise TypeError(f"op: expected a function or an OpKind, got {op!r}")
+        raise ArgumentTypeError("op", f"expected a function or an OpKind, got {op!r}")
     return function_of(op)
 
 
@@ -125,7 +128,9 @@ def plain(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
     number = len(structs.members(dtype)) if dtype.names is not None else 0
     if number >= len(_PLAIN):
         most = len(_PLAIN) - 1
-        raise TypeError(f"op: expected structs of at most {most} fields here, got {structs.text(dtype)}")
+        raise ArgumentTypeError(
+            "op", f"expected structs of at most {most} fields here, got {structs.text(dtype)}"
+        )
     return _PLAIN[number]
 
 
@@ -153,8 +158,8 @@ def swapped(op: Op) -> Callable[[Any, Any], Any]:
 def spread(op: Op, number: int) -> Any:
     """Return an operator of one tuple, that hands its items to one of several values."""
     if number not in _SPREAD:
-        raise TypeError(
-            f"xs: expected at most {len(_SPREAD) + 1} arrays, got {number}; give them in one tuple"
+        raise ArgumentTypeError(
+            "xs", f"expected at most {len(_SPREAD) + 1} arrays, got {number}; give them in one tuple"
         )
     return _SPREAD[number](within(op))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentValueError
 from ..iterators import (
     DiscardIterator,
     TransformIterator,
@@ -117,7 +118,7 @@ def _of_pair(op: Op) -> Any:
 def check_shapes(a: Operand, b: Operand) -> None:
     """Raise ValueError unless two operands have one shape."""
     if a.shape != b.shape:
-        raise ValueError(f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
+        raise ArgumentValueError("b", f"expected the shape of `a`, {a.shape}, got {b.shape}")
 
 
 @described("a", "b", times="op")
@@ -197,7 +198,7 @@ def compress(work: Work, x: Any, flags: Any, /, *, size: int | None = None, stre
     """
     check_numbers("flags", flags)
     if flags.shape != x.shape:
-        raise ValueError(f"flags: expected the shape of `x`, {x.shape}, got {flags.shape}")
+        raise ArgumentValueError("flags", f"expected the shape of `x`, {x.shape}, got {flags.shape}")
     pairs = ZipIterator(x.items, cast(flags.items, _BOOL))
     return chosen(work, pairs, x.size, operators.first, x.dtype, operators.second, size)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import structs
 from .._base import sizes
+from .._base.errors import ArgumentValueError
 from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..nth_element import segmented_nth_element
 from .axes import INT64, AxisLayout, columns, constant, indices
@@ -73,12 +74,14 @@ def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any],
     """Return the wanted quantiles, and whether they are items without interpolation."""
     check_kind("quantile", x, "biuf")
     if method not in _METHODS:
-        raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
+        raise ArgumentValueError(
+            "method", f"expected one of {', '.join(map(repr, _METHODS))}, got {method!r}"
+        )
     wanted = np.asarray(q)
     found = [*map(sizes.python, wanted.ravel().tolist())]
     is_known = wanted.dtype.kind in "iuf" or all(map(sizes.is_size, found))
     if not is_known or False in [0 <= each <= 1 for each in found]:
-        raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
+        raise ArgumentValueError("q", f"expected numbers from 0 to 1, got {q!r}")
     if wanted.dtype.kind == "O":
         wanted = np.array(found, object).reshape(wanted.shape)
     return wanted, method in ("lower", "higher", "nearest")
@@ -87,7 +90,7 @@ def quantiles_of(x: Operand, q: Any, method: str) -> tuple[np.ndarray[Any, Any],
 def check_ranks(x: Operand, axes: tuple[int, ...]) -> None:
     """Raise ValueError if there are no items along axes, and so no quantiles."""
     if not math.prod([x.shape[i] for i in axes]):
-        raise ValueError(f"x: expected at least one item for quantiles, got shape {x.shape}")
+        raise ArgumentValueError("x", f"expected at least one item for quantiles, got shape {x.shape}")
 
 
 _SELECTED = 4  # ranks that are looked for one by one: for more, rows are sorted
@@ -301,11 +304,11 @@ def segment_quantile(
     """
     fraction, _ = quantiles_of(x, q, "linear")
     if fraction.shape:
-        raise ValueError(f"q: expected one number, got {q!r}")
+        raise ArgumentValueError("q", f"expected one number, got {q!r}")
     check_numbers("starts", starts, "iu")
     check_numbers("ends", ends, "iu")
     if starts.shape != ends.shape:
-        raise ValueError(f"ends: expected the shape of `starts`, {starts.shape}, got {ends.shape}")
+        raise ArgumentValueError("ends", f"expected the shape of `starts`, {starts.shape}, got {ends.shape}")
     out = work.empty(starts.shape, x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT)
     number = out.size
     if not number:

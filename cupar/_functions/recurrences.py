@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, Leaf, over, packed
@@ -123,10 +124,10 @@ def recurrence_gradients(
     """
     for name, each in (("h", h), ("grad", grad)):
         if each.shape != a.shape:
-            raise ValueError(f"{name}: expected the shape of `a`, {a.shape}, got {each.shape}")
+            raise ArgumentValueError(name, f"expected the shape of `a`, {a.shape}, got {each.shape}")
     dtype = np.result_type(a.dtype, h.dtype, grad.dtype)
     if structs.kind_of(dtype) not in "fc":
-        raise TypeError(f"grad: expected floats, got {structs.text(dtype)}")
+        raise ArgumentTypeError("grad", f"expected floats, got {structs.text(dtype)}")
     layout, shape = layout_along(a, axis)
     inputs = [each for each in (a, h, grad, initial) if each is not None]
     grad_a, grad_b = (output_of(work, each, shape, dtype, inputs) for each in out[:2])
@@ -134,7 +135,7 @@ def recurrence_gradients(
     grad_initial = None
     if initial is not None:
         if initial.shape != rows:
-            raise ValueError(f"initial: expected shape {rows}, got {initial.shape}")
+            raise ArgumentValueError("initial", f"expected shape {rows}, got {initial.shape}")
         grad_initial = output_of(work, out[2], rows, dtype, inputs)
     if not grad_a.size:
         return grad_a, grad_b, grad_initial

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.sizes import value_of
 from ..columns import column_reduce, exclusive_column_scan, inclusive_column_scan
 from ..iterators import (
@@ -75,8 +76,8 @@ def result_shape(shape: Any, keepdims: bool) -> tuple[int, ...]:
 def check_kind(name: str, x: Operand, kinds: str) -> None:
     """Raise TypeError unless an operand is of numbers, of these kinds of dtype."""
     if x.parts or structs.kind_of(x.dtype) not in kinds:
-        raise TypeError(
-            f"x: {name} takes {'real ' if kinds == 'biuf' else ''}numbers, got {structs.text(x.dtype)}"
+        raise ArgumentTypeError(
+            "x", f"{name} takes {'real ' if kinds == 'biuf' else ''}numbers, got {structs.text(x.dtype)}"
         )
 
 
@@ -84,7 +85,7 @@ def check_numbers(name: str, x: Operand, kinds: str = "biufc") -> None:
     """Raise TypeError, which begins with `name`, unless an operand is of numbers, of these kinds of dtype."""
     if x.parts or structs.kind_of(x.dtype) not in kinds:
         wanted = {"biuf": "real numbers", "iu": "integers", "biu": "integers"}.get(kinds, "numbers")
-        raise TypeError(f"{name}: expected {wanted}, got {structs.text(x.dtype)}")
+        raise ArgumentTypeError(name, f"expected {wanted}, got {structs.text(x.dtype)}")
 
 
 def promoted(**given: Operand) -> np.dtype[Any]:
@@ -95,7 +96,7 @@ def promoted(**given: Operand) -> np.dtype[Any]:
         return np.result_type(*[each.dtype for each in given.values()])
     except TypeError:
         said = ", ".join(f"{name} of {structs.text(each.dtype)}" for name, each in given.items())
-        raise TypeError(f"{next(iter(given))}: no dtype has the items of {said}") from None
+        raise ArgumentTypeError(next(iter(given)), f"no dtype has the items of {said}") from None
 
 
 def compared(less: Any = None, /, **given: Operand) -> Compared:
@@ -112,7 +113,9 @@ def dtypes_of(x: Operand, dtype: Any, init: Any = None) -> tuple[np.dtype[Any], 
     wanted = dtype_of("dtype", dtype)
     if wanted is not None and (x.dtype.names is not None or wanted.names is not None):
         said = structs.text(x.dtype)
-        raise TypeError(f"dtype: expected None or one of numbers, and `x` is of {said}, got {dtype!r}")
+        raise ArgumentTypeError(
+            "dtype", f"expected None or one of numbers, and `x` is of {said}, got {dtype!r}"
+        )
     if wanted is None:
         wanted = dtype_with(init, structs.closed(structs.normal("x", x.dtype)))
     check_same_kind("dtype", x.dtype, wanted)
@@ -122,14 +125,16 @@ def dtypes_of(x: Operand, dtype: Any, init: Any = None) -> tuple[np.dtype[Any], 
 def check_items(name: str, x: Operand, axes: tuple[int, ...]) -> None:
     """Raise ValueError if there are results of no items."""
     if not math.prod([x.shape[i] for i in axes]):
-        raise ValueError(f"x: {name} of no items has no result, got shape {x.shape}")
+        raise ArgumentValueError("x", f"{name} of no items has no result, got shape {x.shape}")
 
 
 def check_mask(x: Operand, where: Operand) -> None:
     """Raise ValueError unless a mask has the shape of what it is of."""
     if where.shape != x.shape or where.parts:
-        expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
-        raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")
+        expected = f"expected an array of bool of the shape of `x`, {x.shape}"
+        raise ArgumentValueError(
+            "where", f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}"
+        )
 
 
 def reduced(
@@ -154,8 +159,8 @@ def reduced(
         return target
     if not layout.length:
         if init is None and empty is None and known is None:
-            raise ValueError(
-                "x: a reduction of no items has no result, as the operator has no known identity; give init"
+            raise ArgumentValueError(
+                "x", "a reduction of no items has no result, as the operator has no known identity; give init"
             )
         # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
         filling = init if init is not None else known + 0 if empty is None else empty

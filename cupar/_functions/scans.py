@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from ..iterators import (
     ConstantIterator,
     CountingIterator,
@@ -44,7 +45,9 @@ def scan_of(
         h_init = initial("init", init, within)
     elif exclusive or within != x.dtype:
         if exclusive and known is None:
-            raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
+            raise ArgumentTypeError(
+                "init", "an exclusive scan begins with it, and the operator has no known identity"
+            )
         # An exclusive sum begins with 0, and no item of an inclusive one is to become 0 that was -0.0.
         h_init = (
             None
@@ -134,7 +137,7 @@ def scan(
 def cumulative_shape(x: Operand, axis: Any, include_initial: bool) -> tuple[int, ...]:
     """Return the shape of a cumulative sum or product; raise what these raise."""
     if axis is None and x.ndim > 1:
-        raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
+        raise ArgumentValueError("axis", f"expected one of {x.ndim}, as `x` has several, got None")
     check_numbers("x", x)
     if not include_initial:
         return layout_along(x, axis)[1]
@@ -271,11 +274,11 @@ def _linear_recurrence(
     out: Any,
 ) -> Operand:
     if a.shape != b.shape:
-        raise ValueError(f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
+        raise ArgumentValueError("b", f"expected the shape of `a`, {a.shape}, got {b.shape}")
     layout, shape = layout_along(b, axis)
     result = promoted(a=a, b=b)
     if result.kind == "b":
-        raise TypeError("b: expected numbers, got bool")
+        raise ArgumentTypeError("b", "expected numbers, got bool")
     within = accumulated(result)
     target = output_of(work, out, shape, result, [a, b] if initial_ is None else [a, b, initial_])
     if not target.size:
@@ -318,7 +321,7 @@ def _before_rows(
     """Return an iterator over the value before the row of each item."""
     shape = tuple(n for i, n in enumerate(b.shape) if i != axis_of(axis, b.ndim))
     if given.shape not in (shape, ()):
-        raise ValueError(f"initial: expected shape {shape} or (), got {given.shape}")
+        raise ArgumentValueError("initial", f"expected shape {shape} or (), got {given.shape}")
     if given.shape == ():
         return PermutationIterator(cast(given.items, within), constant(0))
     first = _backwards(given.items, given.size) if reverse else given.items

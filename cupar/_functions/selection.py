@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._base.errors import ArgumentValueError
 from .._base.sizes import value_of
 from ..iterators import (
     CountingIterator,
@@ -114,7 +115,7 @@ def nonzero(work: Work, x: Any, /, *, size: int | None = None, stream: Any = Non
     """
     check_numbers("x", x)
     if not x.ndim:
-        raise ValueError("x: expected an array with dimensions, got one without")
+        raise ArgumentValueError("x", "expected an array with dimensions, got one without")
     length = size_of(size)
     pairs = ZipIterator(CountingIterator(np.int64(0)), x.items)
     flat, count = selected(work, pairs, x.size, operators.first, INT64, _is_nonzero_second, length)
@@ -186,7 +187,7 @@ def reduce_by_key(
     (array([7, 5, 7]), array([3, 3, 4]))
     """
     if keys.size != x.size:
-        raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
+        raise ArgumentValueError("x", f"expected as many items as `keys` has, {keys.size}, got {x.size}")
     length = size_of(size)
     capacity = keys.size if length is None else max(keys.size, length)
     result, within = dtypes_of(x, dtype, init)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._ir.iterator import Iterator
 from ..iterators import CountingIterator, PermutationIterator
 from ..merges import merge as merge_ranges
@@ -35,7 +36,7 @@ from .values import cast, integer
 
 def _along(x: Operand, axis: Any, less: Any) -> tuple[AxisLayout, tuple[int, ...]]:
     if x.dtype.names is not None and less is None:
-        raise TypeError(f"less: expected a comparison of {structs.text(x.dtype)}, got None")
+        raise ArgumentTypeError("less", f"expected a comparison of {structs.text(x.dtype)}, got None")
     return layout_along(x, axis)
 
 
@@ -209,11 +210,13 @@ def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any 
     array([1, 2, 4, 4, 6])
     """
     if a.ndim != 1 or b.ndim != 1:
-        raise ValueError(f"a: expected one dimension, got {a.ndim} and {b.ndim}")
+        raise ArgumentValueError("a", f"expected one dimension, got {a.ndim} and {b.ndim}")
     if a.dtype.names is not None and less is None:
-        raise TypeError(f"less: expected a comparison of {structs.text(a.dtype)}, got None")
+        raise ArgumentTypeError("less", f"expected a comparison of {structs.text(a.dtype)}, got None")
     if a.dtype.names is not None and structs.layout(a.dtype) != structs.layout(b.dtype):
-        raise TypeError(f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}")
+        raise ArgumentTypeError(
+            "b", f"expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}"
+        )
     # Items in the order in which they are compared exactly are in order when they are promoted, too.
     dtype = a.dtype if a.dtype.names is not None else promoted(a=a, b=b)
     first, second = (cast(x.items, dtype) for x in (a, b))
@@ -226,14 +229,14 @@ def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any 
 
 def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, side: str) -> Operand:
     if x1.ndim != 1:
-        raise ValueError(f"x1: expected one dimension, got {x1.ndim}")
+        raise ArgumentValueError("x1", f"expected one dimension, got {x1.ndim}")
     if side not in ("left", "right"):
-        raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
+        raise ArgumentValueError("side", f"expected 'left' or 'right', got {side!r}")
     numbers = compared(x1=x1, x2=x2)
     items = x1.items
     if sorter is not None:
         if sorter.shape != x1.shape:
-            raise ValueError(f"sorter: expected shape {x1.shape}, that of `x1`, got {sorter.shape}")
+            raise ArgumentValueError("sorter", f"expected shape {x1.shape}, that of `x1`, got {sorter.shape}")
         items = PermutationIterator(items, places_of(work, "sorter", sorter, x1.size))
     data = work.kept(numbers.read(items), x1.size)
     out = work.empty(x2.shape, INT64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.sizes import is_size
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
@@ -24,8 +25,8 @@ def _transform(work: Work, *given: Any) -> Operand:
     try:
         shape = broadcast(shapes)
     except ValueError:
-        raise ValueError(
-            f"xs: expected shapes that can be broadcast, got {', '.join(map(str, shapes))}"
+        raise ArgumentValueError(
+            "xs", f"expected shapes that can be broadcast, got {', '.join(map(str, shapes))}"
         ) from None
     sources = [
         _spread(each, shape) if each is not None else constant(_number(f"xs[{i}]", number))
@@ -56,7 +57,7 @@ def _number(name: str, given: Any) -> Any:
         return given
     number = np.asarray(given)
     if number.dtype.kind not in "biufc":
-        raise TypeError(f"{name}: expected a number of at most 64 bits, got {given!r}")
+        raise ArgumentTypeError(name, f"expected a number of at most 64 bits, got {given!r}")
     return number[()]
 
 
@@ -68,7 +69,9 @@ def _spread(x: Operand, shape: tuple[int, ...]) -> Any:
     steps = [math.prod(padded[i + 1 :]) if n > 1 else 0 for i, n in enumerate(padded)]
     extents, strides = collapsed(shape, tuple(steps))
     if len(extents) > 4:
-        raise ValueError(f"xs: shape {x.shape} is broadcast to {shape} along too many axes; expand it first")
+        raise ArgumentValueError(
+            "xs", f"shape {x.shape} is broadcast to {shape} along too many axes; expand it first"
+        )
     return strided(x.items, extents, strides)
 
 
@@ -114,7 +117,7 @@ def transform(
     array([11, 14, 19])
     """
     if not xs:
-        raise TypeError("xs: expected at least one array, got none")
+        raise ArgumentTypeError("xs", "expected at least one array, got none")
     numbers, optional = None, list[str]()
     for i, each in enumerate(xs):
         if isinstance(each, _NUMBERS):
@@ -123,7 +126,9 @@ def transform(
         numbers = tuple([each if isinstance(each, _NUMBERS) else None for each in xs])
         xs = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
     arguments = op, numbers, dtype, out
-    return enter(_transform, xs, arguments, stream, like, num_items, optional=optional, prefix="xs")
+    return enter(
+        _transform, xs, arguments, stream, like, num_items, optional=optional, of=transform, prefix="xs"
+    )
 
 
 _NUMBERS = (bool, int, float, complex, np.generic)

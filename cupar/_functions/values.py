@@ -11,6 +11,7 @@ import numpy as np
 from .. import structs
 from .._arguments.initial import on_host, own_dtype
 from .._base import sizes
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from ..iterators import ConstantIterator, TransformIterator, TransformOutputIterator
 from ..operators import OpKind
 from . import libraries, operators
@@ -106,15 +107,16 @@ def dtype_of(name: str, given: Any) -> Any:
             given = str(given).removeprefix("torch.")
         return structs.normal(name, structs.as_dtype(given))
     except (TypeError, ValueError, SyntaxError) as error:
-        raise TypeError(f"{name}: expected a dtype, got {given!r}: {error}") from None
+        raise ArgumentTypeError(name, f"expected a dtype, got {given!r}: {error}") from None
 
 
 def check_same_kind(name: str, source: np.dtype[Any], target: np.dtype[Any]) -> None:
     """Raise TypeError if items would lose their fraction or imaginary part: NumPy's "same_kind"."""
     if source.names is target.names is None and not structs.same_kind(source, target):
-        raise TypeError(
-            f"{name}: expected {structs.text(source)} or a dtype of no lesser kind (bool, integer, float, "
-            f"complex), got {structs.text(target)}"
+        raise ArgumentTypeError(
+            name,
+            f"expected {structs.text(source)} or a dtype of no lesser kind (bool, integer, float, "
+            f"complex), got {structs.text(target)}",
         )
 
 
@@ -201,8 +203,8 @@ def _initial(value: Any, dtype: np.dtype[Any], name: str) -> tuple[np.ndarray[An
         if not np.array_equal(found, given):
             raise ValueError("it would become another value")
     except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(
-            f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
+        raise ArgumentTypeError(
+            name, f"expected one value of {structs.text(dtype)}, got {value!r}: {error}"
         ) from None
     return (found,)
 
@@ -210,7 +212,7 @@ def _initial(value: Any, dtype: np.dtype[Any], name: str) -> tuple[np.ndarray[An
 def flag(name: str, value: Any) -> bool:
     """Return a truth value, for which NumPy takes integers, too; raise TypeError for other objects."""
     if not isinstance(value, (int, np.bool_, np.integer)):
-        raise TypeError(f"{name}: expected True or False, got {value!r}")
+        raise ArgumentTypeError(name, f"expected True or False, got {value!r}")
     return bool(value)
 
 
@@ -219,7 +221,7 @@ def whole(name: str, value: Any) -> int:
     if sizes.is_integer(found := sizes.python(value)):
         return found  # type: ignore[return-value]
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
+        raise ArgumentTypeError(name, f"expected an integer, got {type(value).__name__}")
     return int(value)
 
 
@@ -228,5 +230,5 @@ def integer(name: str, value: Any, most: int | None = None) -> int:
     found = whole(name, value)
     if found < 0 or (most is not None and found > most):
         wanted = "0 or more" if most is None else f"from 0 to {most}"
-        raise ValueError(f"{name}: expected {wanted}, got {found}")
+        raise ArgumentValueError(name, f"expected {wanted}, got {found}")
     return found

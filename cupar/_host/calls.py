@@ -325,7 +325,7 @@ class CompiledCall:
     def _array_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         found = as_dtype(given.dtype)
         if found != dtype and structs.layout(found) != structs.layout(dtype):
-            raise errors.TypingError(initial.other_dtype("an array", found, dtype))
+            raise errors.TypingError(f"h_init: {initial.other_dtype('an array', found, dtype)}")
         self._checks += ["if h_init.size != 1:", '    raise ValueError("h_init: expected one element")']
         self._values["init"] = "_int(h_init.ctypes.data)"
 
@@ -338,7 +338,7 @@ class CompiledCall:
             self._values["init"] = "_on_stack(_h_init)"
             return
         if not is_taken:
-            raise errors.TypingError(initial.not_converted(str(found), dtype))
+            raise errors.TypingError(f"h_init: {initial.not_converted(str(found), dtype)}")
         if dtype.kind == "f" and dtype.itemsize == 2:
             raise errors.TypingError(
                 f"h_init: compiled host code has no numbers of {dtype}; give a NumPy array of one element"

@@ -41,8 +41,9 @@ class _Refuse(AbstractTemplate):  # type: ignore[misc]
 
 @lower_builtin(arguments.refuse, types.VarArg(types.Any))
 def _refuse(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    message = ": ".join(each.literal_value for each in signature.args[:2])
     with builder.if_then(cgutils.true_bit, likely=False):  # what follows has a block of its own
-        context.call_conv.return_user_exc(builder, ValueError, (signature.args[0].literal_value,))
+        context.call_conv.return_user_exc(builder, ValueError, (message,))
     return context.get_dummy_value()
 
 

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from .._base.data import dataclass
+from .._base.errors import ArgumentValueError
 from . import listing
 
 Meta = Mapping[str, Any]
@@ -304,7 +305,9 @@ def explain(key: str, other: str | None = None) -> Explanation:
 def _meta(info: listing.Info, name: str) -> Meta:
     meta = info.meta
     if not meta:
-        raise ValueError(f"{name}: the entry {info.key} cannot be read; run 'cupar cache verify --repair'")
+        raise ArgumentValueError(
+            name, f"the entry {info.key} cannot be read; run 'cupar cache verify --repair'"
+        )
     return meta
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _cache
 from .._base.data import dataclass, field
+from .._base.errors import ArgumentValueError
 from .._store.disk import Disk
 from .._store.layer import Layer
 from .._store.settings import path_named, signing_key
@@ -153,7 +154,7 @@ def find(text: str, store: Layer) -> Info:
     key = resolve(text, {key for key, _ in sizes(store)}, str(store.path))
     for info in infos(store, key):
         return info
-    raise ValueError(f"key: the entry {key} has just been removed from {store.path}")
+    raise ArgumentValueError("key", f"the entry {key} has just been removed from {store.path}")
 
 
 def resolve(text: str, keys: Collection[str], place: str, name: str = "key") -> str:
@@ -165,19 +166,20 @@ def resolve(text: str, keys: Collection[str], place: str, name: str = "key") -> 
         If none does, or more than one.
     """
     if not isinstance(text, str) or not _PREFIX.fullmatch(text):
-        raise ValueError(
-            f"{name}: expected a key or the beginning of one, in lower-case hexadecimal, got {text!r}"
+        raise ArgumentValueError(
+            name, f"expected a key or the beginning of one, in lower-case hexadecimal, got {text!r}"
         )
     if text in keys:
         return text
     found = sorted(key for key in keys if key.startswith(text))
     if not found:
-        raise ValueError(
-            f"{name}: no entry in {place} begins with {text!r}; 'cupar cache list' shows what there is"
+        raise ArgumentValueError(
+            name, f"no entry in {place} begins with {text!r}; 'cupar cache list' shows what there is"
         )
     if len(found) > 1:
-        raise ValueError(
-            f"{name}: {len(found)} entries in {place} begin with {text!r}, such as {found[0]} and "
-            f"{found[1]}: give more of the key"
+        raise ArgumentValueError(
+            name,
+            f"{len(found)} entries in {place} begin with {text!r}, such as {found[0]} and "
+            f"{found[1]}: give more of the key",
         )
     return found[0]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from .. import structs
 from .._base.data import dataclass
 from .._base.digests import sha256
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._external.files import FileGuard
 from .._external.lexer import Source
 from .._external.linkable import Linkable, linkable
@@ -89,11 +90,13 @@ def _definition(head: str, found: dict[str, str]) -> None:
 def _name(found: dict[str, str], given: str | None, shown: str) -> str:
     if given is not None:
         if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z_][\w:]*(\s*<[^;{}()]*>)?", given):
-            raise ValueError(f"name: expected the name of a function in C++, as in 'scale<3>', got {given!r}")
+            raise ArgumentValueError(
+                "name", f"expected the name of a function in C++, as in 'scale<3>', got {given!r}"
+            )
         return given
     if len(found) != 1:
         which = f"it defines {', '.join(found)}" if found else "no definition of one was found"
-        raise ValueError(f"name: which function of {shown} is meant? Give its name: {which}")
+        raise ArgumentValueError("name", f"which function of {shown} is meant? Give its name: {which}")
     return next(iter(found))
 
 
@@ -106,13 +109,15 @@ def function(source: Any, types: Signature, name: str | None, include: Any, opti
     named = _name(defined, name, shown)
     head = defined.get(re.sub(r"\s*<.*", "", named, flags=re.DOTALL), "")
     if "__global__" in head:
-        raise ValueError(f"name: {named} of {shown} is a __global__ kernel, expected a __device__ function")
+        raise ArgumentValueError(
+            "name", f"{named} of {shown} is a __global__ kernel, expected a __device__ function"
+        )
     encoded = code.encode("utf-8", "surrogateescape")
     folders = _folders(include)
     try:
         body, headers = with_headers(encoded, folder, folders, FileGuard(), standard)
     except ValueError as error:
-        raise ValueError(f"source: {error}") from None
+        raise ArgumentValueError("source", str(error)) from None
     found = linkable("cu", body, shown, headers, flags)
     identity = sha256(f"{found.digest} {named} {types}".encode())
     symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
@@ -137,26 +142,32 @@ def _read(source: Any) -> tuple[str, Path | None, str]:
     """Return C++, the folder that it is in, and what to call it in messages."""
     is_file = not isinstance(source, str) or not re.search(r"[\n;{(]", source)
     if isinstance(source, str) and not source.strip():
-        raise ValueError("source: is empty, expected C++ that defines a function, or the path of a file")
+        raise ArgumentValueError(
+            "source", "is empty, expected C++ that defines a function, or the path of a file"
+        )
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
-        raise TypeError(f"source: expected C++ as text, or the path of a file, got {type(source).__name__}")
+        raise ArgumentTypeError(
+            "source", f"expected C++ as text, or the path of a file, got {type(source).__name__}"
+        )
     if not is_file:
         return source, None, "the source"
     path = Path(source).absolute()
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape"), path.parent, path.name
     except OSError as error:
-        raise ValueError(f"source: cannot read '{source}': {error.strerror}") from None
+        raise ArgumentValueError("source", f"cannot read '{source}': {error.strerror}") from None
 
 
 def _folders(include: Any) -> list[Path]:
     folders = []
     for each in _several(include, "include", "folders"):
         if not isinstance(each, str) and not hasattr(each, "__fspath__"):
-            raise TypeError(f"include: expected the path of a folder, or a list of these, got {each!r}")
+            raise ArgumentTypeError(
+                "include", f"expected the path of a folder, or a list of these, got {each!r}"
+            )
         folders.append(folder := Path(each).absolute())
         if not folder.is_dir():
-            raise ValueError(f"include: '{folder}' is no folder")
+            raise ArgumentValueError("include", f"'{folder}' is no folder")
     return folders
 
 
@@ -178,11 +189,11 @@ def _options(options: Any) -> tuple[str, ...]:
     for each in given:
         for refused, instead in _INSTEAD.items():
             if isinstance(each, str) and re.match(refused, each):
-                raise ValueError(f"options: {instead}, got {each!r}")
+                raise ArgumentValueError("options", f"{instead}, got {each!r}")
         if not isinstance(each, str) or not _ALLOWED.fullmatch(each):
-            raise ValueError(
-                "options: expected options of NVRTC such as '-DN=3', '-std=c++20' or '--use_fast_math', "
-                f"got {each!r}"
+            raise ArgumentValueError(
+                "options",
+                f"expected options of NVRTC such as '-DN=3', '-std=c++20' or '--use_fast_math', got {each!r}",
             )
     return tuple(given)
 
@@ -193,7 +204,7 @@ def _several(given: Any, name: str, kind: str) -> list[Any]:
         return [given]
     if isinstance(given, Iterable) and not isinstance(given, Mapping):
         return list(given)
-    raise TypeError(f"{name}: expected one or a list of {kind}, got {given!r}")
+    raise ArgumentTypeError(name, f"expected one or a list of {kind}, got {given!r}")
 
 
 def _standard(options: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from .. import structs
 from .._base import sizes
 from .._base.causes import NumbaType
 from .._base.device import in_cpu_call
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays, driver, streams
 from .._device.arrays import Lend
 from . import nodes
@@ -75,8 +76,8 @@ class Leaf:
                 ends = self.start, self.start + (items - 1) * self.slot.step
                 if min(ends) < 0 or max(ends) >= self.given:
                     used = f"{min(ends)} to {max(ends)}"
-                    raise ValueError(
-                        f"{name}: uses the items from {used} of an iterator that has {self.given}"
+                    raise ArgumentValueError(
+                        name, f"uses the items from {used} of an iterator that has {self.given}"
                     )
             return self.start
         found = self.given
@@ -97,8 +98,10 @@ class Leaf:
         first = self.start if step > 0 else self.start - max(used - 1, 0)
         if first < 0 and (used or self.start < -1):
             if self.start < 0:
-                raise ValueError(f"{name}: it begins {-self.start} items before its array")
-            raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
+                raise ArgumentValueError(name, f"it begins {-self.start} items before its array")
+            raise ArgumentValueError(
+                name, f"needs at least {used} items, got {self.start + 1} going backwards"
+            )
         return (address + self.start * dtype.itemsize) % 2**64
 
     def capacity(self, name: str) -> int:
@@ -265,7 +268,7 @@ def state_of(
     given = over(argument.name, array)
     if given.node != argument.given and not same_structure(given.node, argument.given):
         built, got = nodes.description(argument.given), nodes.description(given.node)
-        raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
+        raise ArgumentTypeError(argument.name, f"this algorithm was built for {built}, got {got}")
     return given.pack(argument.name, items, argument.output, lend, alike)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._base.data import dataclass, field, replace
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays, streams
 from .._device.arrays import Lend
 from ..operators import OpKind
@@ -106,7 +107,7 @@ class Operator:
         A type that is no number or struct is given as text.
         """
         returned = result if isinstance(result, str) else structs.text(result)
-        does = f"{self.parameter}: {self.described} for {self.signature} returns {returned}"
+        does = f"{self.described} for {self.signature} returns {returned}"
         if isinstance(result, str) or (result.names is None) != (self.output.names is None):
             expected = f"expected a {'number' if self.output.names is None else 'struct'}"
             forgets = returned.endswith("None")
@@ -157,14 +158,14 @@ class CapturedState:
         try:
             array = capture.of(self.function)
         except (KeyError, ValueError):
-            raise TypeError(
-                f"{name}: expected the device array that was there, got nothing: it is gone"
+            raise ArgumentTypeError(
+                name, "expected the device array that was there, got nothing: it is gone"
             ) from None
         address = arrays.address(name, array, capture.dtype, 0, capture.is_writable, lend=lend, c_order=True)
         shape = arrays.shape(array)
         if len(shape) != capture.ndim:
-            raise ValueError(
-                f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}"
+            raise ArgumentValueError(
+                name, f"this algorithm was built for {capture.ndim} dimensions, got {len(shape)}"
             )
         return struct.pack(f"=Q{len(shape)}q", address, *shape)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import structs
 from .._base.data import replace
+from .._base.errors import ArgumentTypeError, of_parameter
 from .._base.words import counted
 from .._fingerprint import walk
 from .._fingerprint.frozen import FrozenFunction
@@ -86,7 +87,7 @@ def resolve(
         function: Any = op if is_python else found
         plain = _of_function(function, types, make)
     except TypeError as error:
-        raise type(error)(f"{parameter}: {error}") from None
+        raise of_parameter(parameter, error) from None
     if isinstance(found, Operator) and _means_builtins(plain.function):
         return replace(found, plain=plain)
     return plain
@@ -101,7 +102,7 @@ def function_of(op: Op) -> Any:
     kind = op if isinstance(op, OpKind) else kinds.SAME.get(op, (None, ""))[0]
     found = op if kind is None else kinds.TRAITS[kind].function
     if found is None:
-        raise TypeError(f"op: {op!r} has no function in Python")
+        raise ArgumentTypeError("op", f"{op!r} has no function in Python")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError
 from .types import Address, Array, Item, Member, Record, Scalar, Tuple, Type
 
 
@@ -105,7 +106,7 @@ def _number(name: str) -> Scalar | None:
     try:
         dtype = structs.as_dtype(structs.NAMES.get(name, name))
     except structs.NoBfloat16Error as error:
-        raise TypeError(f"signature: {error}") from None
+        raise ArgumentTypeError("signature", str(error)) from None
     except TypeError:
         return None
     return Scalar(Item.of(dtype)) if structs.is_number(dtype) else None

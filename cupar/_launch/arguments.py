@@ -12,6 +12,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from .._base import sizes
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.generated import define
 from .._kernels.family import twin
 
@@ -119,7 +120,7 @@ def choice(name: str, kind: type[E], value: Any) -> E:
         return kind(operator.index(value))
     except (TypeError, ValueError):
         members = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
-        raise TypeError(f"{name}: expected a {kind.__name__} ({members}), got {value!r}") from None
+        raise ArgumentTypeError(name, f"expected a {kind.__name__} ({members}), got {value!r}") from None
 
 
 @twin
@@ -136,16 +137,16 @@ def item_count(name: str, value: Any) -> int:
     try:
         count: int = sizes.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
+        raise ArgumentTypeError(name, f"expected an integer, got {type(value).__name__}") from None
     if count < 0:
-        raise ValueError(f"{name}: expected 0 or more, got {count}")
+        raise ArgumentValueError(name, f"expected 0 or more, got {count}")
     return count
 
 
 @twin
-def refuse(message: str, values: str, *given: Any) -> NoReturn:
-    """Raise ValueError with a message, and with `values` behind it, in which `given` stand for ``{}``.
+def refuse(parameter: str, said: str, values: str, *given: Any) -> NoReturn:
+    """Raise ValueError for a parameter, and with `values` behind it, in which `given` stand for ``{}``.
 
     In compiled host code, whose errors have constant messages, nothing is behind it.
     """
-    raise ValueError(message + values.format(*given))
+    raise ArgumentValueError(parameter, said + values.format(*given))

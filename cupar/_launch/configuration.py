@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device.kernels import PROGRAMMATIC, LaunchAttribute
 
 Extent = tuple[int, int, int]  # in x, y and z
@@ -52,12 +53,12 @@ class Configuration:
         self.block: Extent = _dimensions("block", block, _LARGEST_BLOCK)
         self.threads: int = math.prod(self.block)
         if self.threads > _MOST_THREADS:
-            raise ValueError(
-                f"block: has {self.threads} threads, {_shown(self.block)}; a block can have {_MOST_THREADS}"
+            raise ArgumentValueError(
+                "block", f"has {self.threads} threads, {_shown(self.block)}; a block can have {_MOST_THREADS}"
             )
         self.shared: int = integer("shared", shared)
         if not 0 <= self.shared <= _MOST_SHARED:
-            raise ValueError(f"shared: expected bytes of shared memory, got {self.shared}")
+            raise ArgumentValueError("shared", f"expected bytes of shared memory, got {self.shared}")
         self.cluster: Extent | None = None
         if cluster is not None:
             self.cluster = _dimensions("cluster", cluster, (16, 16, 16))
@@ -68,8 +69,8 @@ class Configuration:
         if self.cluster is not None:
             for name, blocks, each in zip("xyz", self.grid, self.cluster, strict=True):
                 if blocks % each:
-                    raise ValueError(
-                        f"cluster: the grid's {blocks} blocks in {name} are no multiple of {each}"
+                    raise ArgumentValueError(
+                        "cluster", f"the grid's {blocks} blocks in {name} are no multiple of {each}"
                     )
             x, *others = self.cluster
             self.attributes += (LaunchAttribute(_CLUSTER, 0, x, (c_int * 15)(*others)),)
@@ -94,26 +95,28 @@ class Configuration:
     def check(self, name: str, most_threads: int, registers: int, static: int, most_shared: int) -> None:
         """Raise ValueError if it exceeds the limits of a kernel or of the card."""
         if self.threads > most_threads:
-            raise ValueError(
-                f"block: has {self.threads} threads, and kernel {name} can have {most_threads} at most, as "
+            raise ArgumentValueError(
+                "block",
+                f"has {self.threads} threads, and kernel {name} can have {most_threads} at most, as "
                 f"each uses {registers} registers: give max_registers or launch_bounds to cupar.jit, or a "
-                "smaller block"
+                "smaller block",
             )
         if self.shared + static > most_shared:
-            raise ValueError(
-                f"shared: {self.shared} bytes beside the {static} that kernel {name} has of its own; a block "
-                f"can have {most_shared} on this card"
+            raise ArgumentValueError(
+                "shared",
+                f"{self.shared} bytes beside the {static} that kernel {name} has of its own; a block "
+                f"can have {most_shared} on this card",
             )
 
 
 def _dimensions(name: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:
     each = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
     if not 1 <= len(each) <= 3:
-        raise ValueError(f"{name}: expected one to three integers, got {given!r}")
+        raise ArgumentValueError(name, f"expected one to three integers, got {given!r}")
     found = tuple(integer(name, value) for value in each) + (1,) * (3 - len(each))
     for axis, value, most in zip("xyz", found, largest, strict=True):
         if not 1 <= value <= most:
-            raise ValueError(f"{name}: expected 1 to {most} in {axis}, got {value}")
+            raise ArgumentValueError(name, f"expected 1 to {most} in {axis}, got {value}")
     return found  # type: ignore[return-value]
 
 
@@ -126,4 +129,4 @@ def integer(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {value!r}") from None
+        raise ArgumentTypeError(name, f"expected an integer, got {value!r}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.causes import NumbaType
+from .._base.errors import ArgumentTypeError
 from .._device import streams
 
 
@@ -58,7 +59,7 @@ def opened(source_name: str, source: Any, target_name: str, target: Any) -> tupl
     if not isinstance(source, DoubleBuffer):
         return source, target
     if target is not None:
-        raise TypeError(f"{target_name}: expected None, since {source_name} is a DoubleBuffer")
+        raise ArgumentTypeError(target_name, f"expected None, since {source_name} is a DoubleBuffer")
     return source.current(), source.alternate()
 
 
@@ -68,7 +69,9 @@ def buffers(d_in_keys: Any, d_in_values: Any) -> tuple[DoubleBuffer, ...]:
         return ()
     found = tuple([each for each in (d_in_keys, d_in_values) if isinstance(each, DoubleBuffer)])
     if len(found) == 1 and d_in_values is not None:
-        raise TypeError("d_in_values: expected a DoubleBuffer if d_in_keys is one, and an array if not")
+        raise ArgumentTypeError(
+            "d_in_values", "expected a DoubleBuffer if d_in_keys is one, and an array if not"
+        )
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._kernels.family import twin
 
 
@@ -15,13 +16,13 @@ def scalar(name: str, value: Any) -> Any:
     """Return a real number that may be in an array of one element; otherwise raise."""
     if isinstance(value, np.ndarray):
         if value.size != 1:
-            raise ValueError(f"{name}: expected a number or an array of one element, got {value.size}")
+            raise ArgumentValueError(name, f"expected a number or an array of one element, got {value.size}")
         value = value.reshape(-1)[0]
     if isinstance(value, np.generic) and structs.is_bfloat16(value.dtype):
         return float(value)
     if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        raise TypeError(
-            f"{name}: expected a real number or a NumPy array of one element, got {type(value).__name__}"
+        raise ArgumentTypeError(
+            name, f"expected a real number or a NumPy array of one element, got {type(value).__name__}"
         )
     return value
 
@@ -31,12 +32,12 @@ def level(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a level as an int or a float; raise if `dtype` cannot hold it."""
     number = scalar(name, value)
     if isinstance(number, int) and number.bit_length() > 1024:
-        raise ValueError(f"{name}: {dtype} cannot hold an integer of {number.bit_length()} bits")
+        raise ArgumentValueError(name, f"{dtype} cannot hold an integer of {number.bit_length()} bits")
     if dtype.kind != "f":
         if isinstance(number, (float, np.floating)):
-            raise TypeError(f"{name}: this histogram was built for levels of {dtype}, got {number!r}")
+            raise ArgumentTypeError(name, f"this histogram was built for levels of {dtype}, got {number!r}")
         info = np.iinfo(dtype)
         if not info.min <= int(number) <= info.max:
-            raise ValueError(f"{name}: {dtype} cannot hold {number!r}")
+            raise ArgumentValueError(name, f"{dtype} cannot hold {number!r}")
         return int(number)
     return float(number)

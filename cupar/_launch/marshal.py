@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError
 from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._device.readers import CUPY, NUMBA, TORCH, ArraySyntax
@@ -132,8 +133,9 @@ def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, An
     if declared._rows and "end_offsets_in" in built:
         absent["segment_size"] = "for offsets"
     for name, why in absent.items():
-        message = f"{name}: this {declared.__name__} was built {why}; expected None, got "
-        lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
+        said = f"this {declared.__name__} was built {why}; expected None, got "
+        lines.append(f"if {name} is not None: raise _Error({name!r}, {said!r} + type({name}).__name__)")
+    names["_Error"] = ArgumentTypeError
     counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
     if declared._rows and "end_offsets_in" not in built:
         from .segments import counts_of_rows, row_length
@@ -219,7 +221,7 @@ def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:
 
 
 def _no_init() -> None:
-    raise TypeError("h_init: this algorithm was built without an initial value (h_init=None)")
+    raise ArgumentTypeError("h_init", "this algorithm was built without an initial value (h_init=None)")
 
 
 # --- Arguments of users' kernels -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.device import in_cpu_call
+from .._base.errors import ArgumentValueError
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator
@@ -35,7 +36,9 @@ def check_disjoint(outputs: Sequence[str], **given: Any) -> None:
             continue
         other = met.setdefault(found.address, name)
         if other != name and (name in outputs or other in outputs):
-            raise ValueError(f"{name}: expected an array of its own, got the one of {other}; copy it first")
+            raise ArgumentValueError(
+                name, f"expected an array of its own, got the one of {other}; copy it first"
+            )
 
 
 def check_scatter(name: str, output: Any, **inputs: Any) -> None:
@@ -51,8 +54,8 @@ def check_scatter(name: str, output: Any, **inputs: Any) -> None:
         if not leaf.is_array or leaf.slot.read_only:
             continue
         if any(array is leaf.given for array, _ in written):
-            raise ValueError(
-                f"{name}: {_shown(output)} writes to one array twice: items may meet; {_WAY_OUT}"
+            raise ArgumentValueError(
+                name, f"{_shown(output)} writes to one array twice: items may meet; {_WAY_OUT}"
             )
         written.append((leaf.given, leaf.slot.step))
     for other, given in inputs.items():
@@ -60,9 +63,10 @@ def check_scatter(name: str, output: Any, **inputs: Any) -> None:
         read = [(leaf.given, leaf.slot.step) for leaf in leaves if leaf.is_array] or [(given, 1)]
         for array, step in read:
             if any(array is each and step != other_step for each, other_step in written):
-                raise ValueError(
-                    f"{name}: {_shown(output)} writes to the array of {other} in another order than that is "
-                    f"read in: items may be overwritten before they are read; {_WAY_OUT}"
+                raise ArgumentValueError(
+                    name,
+                    f"{_shown(output)} writes to the array of {other} in another order than that is "
+                    f"read in: items may be overwritten before they are read; {_WAY_OUT}",
                 )
 
 

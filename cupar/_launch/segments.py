@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.device import in_cpu_call
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays
 from .._device.arrays import length
 from .._ir.iterator import Iterator
@@ -44,14 +45,14 @@ def reduced(spec: Specialisation) -> Callable[..., SegmentsProblem]:
 def check_segments(num_segments: int) -> None:
     """Raise ValueError if there are more segments than a grid can have warps."""
     if num_segments > MOST_SEGMENTS:
-        refuse(_BEYOND_A_GRID, ", got {}", num_segments)
+        refuse("num_segments", _BEYOND_A_GRID, ", got {}", num_segments)
 
 
 @helper
 def check_listed(num_segments: int) -> None:
     """Raise ValueError if there are more segments than their lists have numbers for."""
     if num_segments > MOST_LISTED:
-        refuse(_BEYOND_LISTS, ", got {}", num_segments)
+        refuse("num_segments", _BEYOND_LISTS, ", got {}", num_segments)
 
 
 @helper
@@ -59,13 +60,20 @@ def items_of_rows(num_items: int, num_segments: int, segment_size: int) -> int:
     """Return the number of items of all rows; raise ValueError if it exceeds `num_items`."""
     check_segments(num_segments)
     if num_segments * segment_size > num_items:
-        refuse(_BEYOND_ITEMS, ", {}: {} segments of {} items", num_items, num_segments, segment_size)
+        refuse(
+            "segment_size",
+            _BEYOND_ITEMS,
+            ", {}: {} segments of {} items",
+            num_items,
+            num_segments,
+            segment_size,
+        )
     return num_segments * segment_size
 
 
-_BEYOND_A_GRID = f"num_segments: expected at most {MOST_SEGMENTS}"
-_BEYOND_LISTS = f"num_segments: expected at most {MOST_LISTED} with offsets"
-_BEYOND_ITEMS = "segment_size: all segments together have more items than num_items"
+_BEYOND_A_GRID = f"expected at most {MOST_SEGMENTS}"
+_BEYOND_LISTS = f"expected at most {MOST_LISTED} with offsets"
+_BEYOND_ITEMS = "all segments together have more items than num_items"
 
 
 def counts_of_rows(
@@ -82,16 +90,19 @@ def counts_of_rows(
         array = array.current()
     if num_segments is None:
         if num_items is None and isinstance(array, Iterator):
-            raise TypeError("num_segments: expected an integer, as an iterator does not tell it, got None")
+            raise ArgumentTypeError(
+                "num_segments", "expected an integer, as an iterator does not tell it, got None"
+            )
         if num_items is None:
             items = arrays.read(name, array, in_cpu_call()).size
         else:
             items = item_count("num_items", num_items)
         num_segments, rest = divmod(items, max(segment_size, 1))
         if rest:
-            raise ValueError(
-                f"num_segments: expected an integer, as {items} items are no whole number of rows of "
-                f"{segment_size}, got None"
+            raise ArgumentValueError(
+                "num_segments",
+                f"expected an integer, as {items} items are no whole number of rows of "
+                f"{segment_size}, got None",
             )
     if num_items is None:
         num_items = item_count("num_segments", num_segments) * segment_size
@@ -111,11 +122,11 @@ def row_length(array: Any, segment_size: Any) -> int:
             array = array.current()
         shape: tuple[int, ...] = getattr(array, "shape", ())
         if len(shape) < 2:
-            raise TypeError(
-                "segment_size: expected an integer, as there are neither offsets nor rows, got None"
+            raise ArgumentTypeError(
+                "segment_size", "expected an integer, as there are neither offsets nor rows, got None"
             )
         return int(shape[-1])
     size = item_count("segment_size", segment_size)
     if size == 0:
-        raise ValueError("segment_size: expected 1 or more, got 0")
+        raise ArgumentValueError("segment_size", "expected 1 or more, got 0")
     return size

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._device import arrays, driver, peers
 from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type, varying_parts
 
@@ -46,17 +47,18 @@ def _of_value(name: str, value: Any) -> Type | None:
         return Scalar(Item.of(_PYTHON[cls]))
     if cls is int:
         if not -(2**63) <= value < 2**64:
-            raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+            raise ArgumentValueError(name, f"expected an integer of 64 bits, got {value}")
         return Scalar(Item.of(_INT if value < 2**63 else _UNSIGNED))
     if isinstance(value, enum.Enum):
         inner = _of_value(name, value.value)
         if not isinstance(inner, Scalar):
-            raise TypeError(f"{name}: expected a member of an enum of numbers, got {value!r}")
+            raise ArgumentTypeError(name, f"expected a member of an enum of numbers, got {value!r}")
         return Member(cls, inner.item)
     if isinstance(value, np.void):
-        raise TypeError(
-            f"{name}: expected a record in device memory, got a NumPy record, which is in host memory; copy "
-            "it to the device (numba.cuda.to_device), or give a value of a cupar.gpu_struct"
+        raise ArgumentTypeError(
+            name,
+            "expected a record in device memory, got a NumPy record, which is in host memory; copy "
+            "it to the device (numba.cuda.to_device), or give a value of a cupar.gpu_struct",
         )
     if isinstance(value, np.generic) and structs.kind_of(value.dtype) in "biufcmM":
         return Scalar(_item(name, value.dtype))
@@ -69,17 +71,19 @@ def _of_value(name: str, value: Any) -> Type | None:
     if value is None or isinstance(value, _NO_ARRAYS):
         got = "None" if value is None else cls.__name__
         instead = ": make it a tuple, or a device array" if cls is list else ""
-        raise TypeError(f"{name}: expected a device array, a number, a tuple or a struct, got {got}{instead}")
+        raise ArgumentTypeError(
+            name, f"expected a device array, a number, a tuple or a struct, got {got}{instead}"
+        )
     return None
 
 
 def _item(name: str, dtype: np.dtype[Any]) -> Item:
     if dtype.kind in "OSUg" and dtype.char != "S":
-        raise TypeError(f"{name}: items of dtype {dtype} are not supported on a GPU")
+        raise ArgumentTypeError(name, f"items of dtype {dtype} are not supported on a GPU")
     try:
         return Item.of(dtype)
     except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
+        raise ArgumentTypeError(name, str(error)) from None
 
 
 # --- Values ------------------------------------------------------------------------------------------------
@@ -113,9 +117,9 @@ def _array(
     if driver.has_several_devices:
         peers.check_memory(name, view.address)
     if view.address % kind.item.dtype.alignment:
-        raise ValueError(
-            f"{name}: expected an array aligned to {kind.item.dtype.alignment} bytes, got one at "
-            f"{view.address:#x}"
+        raise ArgumentValueError(
+            name,
+            f"expected an array aligned to {kind.item.dtype.alignment} bytes, got one at {view.address:#x}",
         )
     shape, itemsize, size = view.shape, kind.item.dtype.itemsize, 1
     for extent in shape:
@@ -149,7 +153,7 @@ def number(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
         return [int(dtype.type(value)) if isinstance(value, (float, np.floating)) else int(value)]
     except (TypeError, ValueError, OverflowError) as error:
         kind = type(value).__name__
-        raise TypeError(f"{name}: expected a {dtype}, got {kind}: {error}") from None
+        raise ArgumentTypeError(name, f"expected a {dtype}, got {kind}: {error}") from None
 
 
 def _struct(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:

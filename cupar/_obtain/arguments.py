@@ -10,6 +10,7 @@ import numpy as np
 from .. import structs
 from .._arguments import initial
 from .._base.data import dataclass
+from .._base.errors import ArgumentTypeError
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
@@ -28,16 +29,17 @@ def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool =
         If it is anything else, or cannot be read, or (as an output) written.
     """
     if isinstance(array, Enum):
-        raise TypeError(
-            f"{name}: expected a device array or a dtype, got {type(array).__name__}.{array.name}; if "
-            "arguments are left out, those behind them are given by name"
+        raise ArgumentTypeError(
+            name,
+            f"expected a device array or a dtype, got {type(array).__name__}.{array.name}; if "
+            "arguments are left out, those behind them are given by name",
         )
     node = over(name, array).node
     if not may_iterate and isinstance(array, Iterator):
-        raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
+        raise ArgumentTypeError(name, f"expected an array or a dtype, got {array!r}")
     if not (node.writable if output else node.readable):
         use = "write to" if output else "read"
-        raise TypeError(f"{name}: expected something to {use}, got {nodes.description(node)}")
+        raise ArgumentTypeError(name, f"expected something to {use}, got {nodes.description(node)}")
     return Argument(name, node, node, output)
 
 
@@ -48,7 +50,7 @@ def integers(
     found = argument(name, array, output=output, may_iterate=may_iterate)
     if found.value.kind not in "iu" or found.value.itemsize < smallest:
         size = f" of at least {smallest} bytes" if smallest > 1 else ""
-        raise TypeError(f"{name}: expected integers{size}, got {found.value}")
+        raise ArgumentTypeError(name, f"expected integers{size}, got {found.value}")
     return found
 
 
@@ -60,7 +62,9 @@ def segment_offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[
     ]
     if len(found) == 1:
         name, other = ("start", "end") if start is None else ("end", "start")
-        raise TypeError(f"{name}_offsets_in: expected offsets as {other}_offsets_in has them, got None")
+        raise ArgumentTypeError(
+            f"{name}_offsets_in", f"expected offsets as {other}_offsets_in has them, got None"
+        )
     return tuple(found)
 
 
@@ -73,7 +77,7 @@ def same_dtype(
         return discarding(name, other.value)
     if structs.layout(found.value) != structs.layout(other.value):
         wanted, got = structs.text(other.value), structs.text(found.value)
-        raise TypeError(f"{name}: expected {wanted}, the dtype of {other.name}, got {got}")
+        raise ArgumentTypeError(name, f"expected {wanted}, the dtype of {other.name}, got {got}")
     return found
 
 
@@ -97,11 +101,11 @@ def paired(
         given = argument(source_name, source, may_iterate=may_iterate)
     if (source is None) != (target is None):
         missing, there = (source_name, target_name) if source is None else (target_name, source_name)
-        raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
+        raise ArgumentTypeError(missing, f"expected a device array, since there is {there}, got None")
     if source is None:
         if optional:
             return ()
-        raise TypeError(f"{source_name}: expected a device array or a dtype, got None")
+        raise ArgumentTypeError(source_name, "expected a device array or a dtype, got None")
     return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
 
 
@@ -119,9 +123,10 @@ def converting(name: str, array: Any, other: Argument) -> Argument:
     if not structs.convertible(other.value, found.value):
         wanted, got = structs.text(other.value), structs.text(found.value)
         advice = found.advice or "a TransformOutputIterator converts as you say"
-        raise TypeError(
-            f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
-            f"got {got}; {advice}"
+        raise ArgumentTypeError(
+            name,
+            f"expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
+            f"got {got}; {advice}",
         )
     return found.converted(other.value)
 
@@ -193,8 +198,8 @@ def check_start(algorithm: str, h_init: Any, first: str) -> None:
     """Raise TypeError if an exclusive scan has no initial value; `first` says what that would be."""
     if h_init is None and algorithm.startswith("exclusive"):
         instead = algorithm.replace("exclusive", "inclusive")
-        raise TypeError(
-            f"h_init: an exclusive scan needs an initial value, {first}; {instead} can go without"
+        raise ArgumentTypeError(
+            "h_init", f"an exclusive scan needs an initial value, {first}; {instead} can go without"
         )
 
 
@@ -216,14 +221,13 @@ def _check_conversions(
     else:
         return
     given, of, taker, wanted = converted
-    raise TypeError(
-        f"{given}: {structs.text(of)} is not converted to {structs.text(wanted)} of {taker} silently; "
-        f"{advice}"
+    raise ArgumentTypeError(
+        given, f"{structs.text(of)} is not converted to {structs.text(wanted)} of {taker} silently; {advice}"
     )
 
 
 def in_order(commutative: Any) -> dict[str, Any]:
     """Return the option of reductions whose operator need not be commutative, if it need not."""
     if not isinstance(commutative, (bool, np.bool_)):
-        raise TypeError(f"commutative: expected True or False, got {commutative!r}")
+        raise ArgumentTypeError("commutative", f"expected True or False, got {commutative!r}")
     return {} if commutative else {"commutative": False}

@@ -18,7 +18,7 @@ from .._base import fork
 from .._base.bounded import of_builds
 from .._base.data import replace
 from .._base.device import is_cpu
-from .._base.errors import AbandonedError, BuildError
+from .._base.errors import AbandonedError, ArgumentTypeError, BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Launchable
 from .._call.built import Built
@@ -104,7 +104,7 @@ def obtain(
         As for every factory: see `Algorithm`.
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
-        raise TypeError(f"wait: expected True or False, got {wait!r}")
+        raise ArgumentTypeError("wait", f"expected True or False, got {wait!r}")
     watching = observed()  # read once, because another thread may replace it
     # On the CPU, algorithms are built and called even while builds for a GPU are made ahead.
     of_ahead = None if watching is None or (is_cpu() and watching.is_ahead) else watching.cc

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .._base.errors import ArgumentTypeError
 from .._call.algorithm import Algorithm
 from .._ir.resolve import resolve
 from .._kernels.merge import MergeProblem
@@ -130,7 +131,7 @@ def _alike(given: dict[str, Any]) -> dict[str, Argument]:
     for name, each in given.items():
         if each is None:
             since = f", since there is {there}" if there else ""
-            raise TypeError(f"{name}: expected a device array or a dtype{since}, got None")
+            raise ArgumentTypeError(name, f"expected a device array or a dtype{since}, got None")
     first, *others, last = given
     one = argument(first, given[first])
     same = {name: same_dtype(name, given[name], one) for name in others}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._base.device import CPU, is_cpu
+from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._compile import nvrtc
 from .._device import driver
 
@@ -32,27 +33,27 @@ def parse_cc(cc: Any) -> int:
 
 
 def _parsed(cc: Any) -> int:
-    wrong = f"cc: expected a compute capability as in 90, (9, 0), '9.0' or 'sm_90', got {cc!r}"
+    wrong = "cc", f"expected a compute capability as in 90, (9, 0), '9.0' or 'sm_90', got {cc!r}"
     try:
         if isinstance(cc, str):
             match = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)", cc, re.ASCII)
             if match is None:
-                raise ValueError(wrong)
+                raise ArgumentValueError(*wrong)
             major, minor = map(int, match.groups())
         elif isinstance(cc, (bool, np.bool_)) or (
             isinstance(cc, (tuple, list)) and any(isinstance(each, (bool, np.bool_)) for each in cc)
         ):
-            raise TypeError(wrong)
+            raise ArgumentTypeError(*wrong)
         elif isinstance(cc, (tuple, list)):
             major, minor = map(operator.index, cc)
         else:
             major, minor = divmod(operator.index(cc), 10)
     except TypeError:
-        raise TypeError(wrong) from None
+        raise ArgumentTypeError(*wrong) from None
     except ValueError:
-        raise ValueError(wrong) from None
+        raise ArgumentValueError(*wrong) from None
     if not (0 < major < 40 and 0 <= minor < 10):
-        raise ValueError(wrong)
+        raise ArgumentValueError(*wrong)
     return 10 * major + minor
 
 
@@ -80,6 +81,6 @@ def target(cc: Any) -> tuple[int, driver.Device | None]:
     device = driver.current_device()
     try:
         nvrtc.check_cc(device.cc)
-    except ValueError as error:
-        raise ValueError(f"the current device {device.ordinal}: {str(error).removeprefix('cc: ')}") from None
+    except ArgumentValueError as error:
+        raise ValueError(f"the current device {device.ordinal}: {error.said}") from None
     return device.cc, device

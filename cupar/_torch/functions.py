@@ -16,6 +16,7 @@ from torch.compiler import is_compiling
 from .. import arrays
 from .._arguments.initial import on_host
 from .._base.data import Recent
+from .._base.errors import ArgumentError
 from .._functions import quantiles
 from .._functions.axes import INT64
 from .._functions.values import dtype_with
@@ -550,10 +551,9 @@ def function_of(name: str) -> Callable[..., Any]:
             except RuntimeError:
                 _explained(name, {**dict(zip(names, arguments, strict=False)), **rest})
                 raise
-            except (TypeError, ValueError) as error:
-                if not str(error).startswith("axis: "):
-                    raise
-                raise type(error)(f"dim{str(error)[4:]}") from None
+            except ArgumentError as error:
+                error.rename({"axis": "dim"})
+                raise
         return cls(*found) if cls is not None else found
 
     return _described(_eagerly(eager_of(name, row), function), name, shown)

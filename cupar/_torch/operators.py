@@ -17,6 +17,7 @@ from torch.compiler import is_compiling
 
 from .. import structs
 from .._base import device, fork
+from .._base.errors import ArgumentTypeError
 from .._device import storage
 from .._pytorch import (
     AutoDispatchBelowAutograd,
@@ -355,10 +356,8 @@ class named:  # noqa: N801 - called as a function
         pass
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, TypeError):
-            first, _, said = str(error).partition(": ")
-            if first in ("op", "transform_op"):
-                raise TypeError(f"{self._name}: {said}") from None
+        if isinstance(error, ArgumentTypeError):
+            error.rename(dict.fromkeys(("op", "transform_op"), self._name))
 
 
 def same_device(**given: Any) -> None:

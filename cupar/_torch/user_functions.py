@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from .._base import fork
+from .._base.errors import ArgumentTypeError, of_parameter
 from .._fingerprint import bytecode, walk
 from .._jobs.threads import off_main_thread
 from ..operators import OpKind
@@ -60,10 +61,9 @@ def digest_of(function: Any, name: str = "fn") -> str:
     try:
         found = walk.fingerprint(function)
     except TypeError as error:
-        where, _, said = str(error).partition(": ")
-        if not said.startswith("expected a device array"):
-            raise type(error)(f"{name}: {error}") from None
-        raise TypeError(f"{name}: {_ALONE} a tensor, {where}") from None
+        if isinstance(error, ArgumentTypeError) and error.said.startswith("expected a device array"):
+            raise ArgumentTypeError(name, f"{_ALONE} a tensor, {error.parameter}") from None
+        raise of_parameter(name, error) from None
     if found.captures:
         raise TypeError(f"{name}: {_ALONE} the array {found.captures[0].name!r}")
     return found.digest.hex()[:16]

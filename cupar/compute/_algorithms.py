@@ -7,15 +7,16 @@ from numpy import ndarray
 
 import cupar
 
+from .._base.errors import ArgumentError
 from .._base.generated import define
 from .._launch.double_buffer import DoubleBuffer
 from ..sort import SortOrder
-from ._made import Made, rename
+from ._made import Made
 from ._proxy import initial
 from ._table import TABLE, written
 
 __all__ = ["DoubleBuffer", "SortOrder", *TABLE, *(f"make_{each}" for each in TABLE)]  # noqa: PLE0604
-_GIVEN = {each.__name__: each for each in (DoubleBuffer, Made, initial, ndarray, rename)}
+_GIVEN = {each.__name__: each for each in (ArgumentError, DoubleBuffer, Made, initial, ndarray)}
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from .. import cache
 from .._base.bounded import of_builds
 from .._base.device import CPU, is_cpu, public, text, using
+from .._base.errors import ArgumentError
 from .._call.algorithm import Algorithm
 from .._call.built import Build
 from .._device import driver
@@ -59,7 +60,7 @@ class Made:
     __slots__ = ("__weakref__", "_builds", "_cc", "_is_ahead", "_is_restored", "_known", "_options")
 
     _factory: ClassVar[Callable[..., Algorithm]]  # which is asked
-    _names: ClassVar[Iterable[tuple[str, str]]]  # cupar's names of parameters, and those here
+    _names: ClassVar[Mapping[str, str]]  # cupar's names of parameters, and those here
 
     def __init__(
         self,
@@ -101,7 +102,8 @@ class Made:
             if options.get("determinism") == Determinism.NOT_GUARANTEED and isinstance(error, ValueError):
                 options["determinism"] = Determinism.RUN_TO_RUN
                 return cls.make(question, *ops, compute_capability=compute_capability, **options)
-            rename(error, cls._names)
+            if isinstance(error, ArgumentError):
+                error.rename(cls._names, everywhere=True)
             raise
         spec = algorithm._spec.without_user().as_asked()
         made = _made.get(spec)
@@ -165,8 +167,8 @@ class Made:
             if not self._is_restored:
                 return self._factory(*question, **named)
             asked = specification(self._factory, *question, **named)
-        except (TypeError, ValueError) as error:
-            rename(error, self._names)
+        except ArgumentError as error:
+            error.rename(self._names, everywhere=True)
             raise
         _blob.check_operators(mine._spec, asked)
         return type(mine)(mine._built, asked.states)
@@ -178,18 +180,12 @@ def capabilities(value: Any) -> list[int]:
     try:
         several = [value] if is_pair or isinstance(value, (int, str)) else list(value)
         found = sorted({CPU if is_cpu_name(each) else parse_cc(each) for each in several})
-    except (TypeError, ValueError) as error:
-        rename(error, [("cc:", "compute_capability:")])
+    except ArgumentError as error:
+        error.rename({"cc": "compute_capability"})
         raise
     if not found:
         raise ValueError("compute_capability: expected one or several, got none")
     return found
-
-
-def rename(error: Exception, names: Iterable[tuple[str, str]]) -> None:
-    """Let an error call parameters by their names here."""
-    for name, here in names:
-        error.args = tuple(each.replace(name, here) if isinstance(each, str) else each for each in error.args)
 
 
 def clear_all_caches() -> None:

@@ -19,7 +19,7 @@ class InterfaceRow(NamedTuple):
     what: str  # that ``make_…`` returns
     does: str  # the one call
     make: str = ""  # the parameters of ``make_…``, if they differ from the factory's
-    names: tuple[tuple[str, str], ...] = ()  # cupar's name of a parameter, and the name here
+    names: Mapping[str, str] = {}  # cupar's name of a parameter, and the name here
     notes: str = ""  # on ``make_…``
 
 
@@ -33,7 +33,7 @@ TABLE: Final = {
         "d_in, d_out, op, init_value, num_items",
         "An exclusive scan",
         "Scan `num_items` items, item i of the result from those before it",
-        names=(("h_init", "init_value"),),
+        names={"h_init": "init_value"},
     ),
     "histogram_even": InterfaceRow(
         "d_samples, d_histogram, num_output_levels, lower_level, upper_level, num_samples",
@@ -45,7 +45,7 @@ TABLE: Final = {
         "d_in, d_out, op, init_value=None, num_items",
         "An inclusive scan",
         "Scan `num_items` items, item i of the result from it and those before",
-        names=(("h_init", "init_value"),),
+        names={"h_init": "init_value"},
     ),
     "lower_bound": InterfaceRow(
         "d_data, num_items, d_values, num_values, d_out, comp=None",
@@ -56,7 +56,7 @@ TABLE: Final = {
         "d_in_keys, d_in_values=None, d_out_keys, d_out_values=None, num_items, op",
         "A stable sort by a comparison",
         "Sort `num_items` keys by a comparison, with their values if there are any",
-        names=(("d_in_items", "d_in_values"), ("d_out_items", "d_out_values")),
+        names={"d_in_items": "d_in_values", "d_out_items": "d_out_values"},
     ),
     "radix_sort": InterfaceRow(
         "d_in_keys, d_out_keys, d_in_values=None, d_out_values=None, num_items, order, "
@@ -133,8 +133,8 @@ class {cls}(Made):
         try:
             {ready}
             return self._for({again}){run}({call_run}, stream{more_run})
-        except (TypeError, ValueError) as error:
-            rename(error, names)
+        except ArgumentError as error:
+            error.rename(names, everywhere=True)
             raise
 
 made = {cls}
@@ -150,8 +150,8 @@ def {name}(*, {once}, stream: Any = None{more}) -> None:
         {ready}
         algorithm = {algorithm}
         algorithm.run({once_run}, stream{more_run})
-    except (TypeError, ValueError) as error:
-        rename(error, names)
+    except ArgumentError as error:
+        error.rename(names, everywhere=True)
         raise
 '''
 

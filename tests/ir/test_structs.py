@@ -663,7 +663,8 @@ def test_results_that_do_not_fit_are_refused_by_factories():
         cupar.reduce_into(Peak, Peak, lambda a, b: a.height, None, cc=CC)
     with pytest.raises(TypeError, match=r"returns \{.*\}, expected a number") as caught:
         cupar.merge_sort(Peak, None, Peak, None, lambda a, b: (a, b), cc=CC)
-    assert caught.type is TypeError  # no class that users cannot name
+    assert caught.type is cupar.ArgumentTypeError  # users can name it
+    assert caught.value.parameter == "op"
 
 
 def test_kinds_are_not_defined_for_structs():

@@ -75,7 +75,8 @@ def call(function, arguments):
     try:
         returned = function(*arguments)
     except (TypeError, ValueError) as error:
-        return type(error).__name__, str(error).partition(":")[0]
+        kind = ValueError if isinstance(error, ValueError) else type(error)  # compiled code has Python's own
+        return kind.__name__, str(error).partition(":")[0]
     launches = without_padding(driver.taken())
     return launches if returned is None else [returned, *launches]
 
