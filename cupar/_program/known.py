@@ -36,8 +36,8 @@ _NUMBERS = frozenset((int, float, *[np.dtype(each).type for each in _DTYPES.spli
 # The tokens of arguments whose numbers do.
 _NUMBER, _SOME = "found.append({v})", "_without_numbers({v}, found, operators)"
 _ITEMS = "_without_items({v}, found)"
-# Of tuples and lists, of inputs or not.
-_SEVERAL = {each: f"_several({{v}}, {each}, found, operators)" for each in (True, False)}
+_VALUE, _INPUT, _OUTPUT = range(3)  # what an argument is
+_SEVERAL = [f"_several({{v}}, {each}, found, operators)" for each in range(3)]  # of tuples and lists
 
 
 def output_of(function: Any, arguments: int) -> int | None:
@@ -51,22 +51,24 @@ def output_of(function: Any, arguments: int) -> int | None:
     return names.index("out") - 1 if "out" in names else None
 
 
-def _token(cls: type, is_input: bool) -> str:
+def _token(cls: type, kind: int) -> str:
     """Return the expression for the token of arguments of a class."""
     if cls is tuple or cls is list:
-        return _SEVERAL[is_input]
-    found = arrays.syntax_of(cls) if is_input else None
-    return tokens.of_value(cls) if found is None else found.layout
+        return _SEVERAL[kind]
+    found = None if kind == _VALUE else arrays.syntax_of(cls)
+    if found is None:
+        return tokens.of_value(cls)
+    return _WRITEABLE if kind == _OUTPUT and found is readers.NUMPY else found.layout
 
 
-def _several(value: Any, are_inputs: bool, found: list[Any], operators: list[Any]) -> Hashable:
+def _several(value: Any, kind: int, found: list[Any], operators: list[Any]) -> Hashable:
     """Return the token of a tuple or list: a key of its own."""
     classes = (*map(type, value),)
     if tokens.ATOMS.issuperset(classes):
         return classes, tuple(value)
-    reader = _READERS.find((are_inputs, classes))
+    reader = _READERS.find((kind, classes))
     if reader is None:
-        reader = _READERS[are_inputs, classes] = _Reader([_token(each, are_inputs) for each in classes])
+        reader = _READERS[kind, classes] = _Reader([_token(each, kind) for each in classes])
     key, own, functions = reader.read(value)
     found += own
     operators += functions
@@ -86,7 +88,7 @@ def _without_numbers(value: Any, found: list[Any], operators: list[Any]) -> Hash
     """Return the token of a tuple or list whose numbers vary; these are appended to `found`."""
     found += [each for each in value if type(each) in _NUMBERS]
     others = [None if type(each) in _NUMBERS else each for each in value]
-    return (*map(type, value),), _several(others, False, found, operators)
+    return (*map(type, value),), _several(others, _VALUE, found, operators)
 
 
 def _without_items(value: Any, found: list[Any]) -> Hashable:
@@ -127,20 +129,11 @@ class _Reader:
     def __init__(
         self,
         texts: list[str],
-        output: int | None = None,
         varying: frozenset[int] = frozenset(),
         fixed: frozenset[int] = frozenset(),
     ) -> None:
-        if output is not None and texts[output] == readers.NUMPY.layout:
-            texts[output] = _WRITEABLE
         for i in varying:
-            texts[i] = (
-                _ITEMS
-                if texts[i] == tokens.HOST_ARRAY
-                else _SOME
-                if texts[i] in _SEVERAL.values()
-                else _NUMBER
-            )
+            texts[i] = _ITEMS if texts[i] == tokens.HOST_ARRAY else _SOME if texts[i] in _SEVERAL else _NUMBER
         self._texts, self.varying, self.fixed, self.last = texts, varying, fixed, list[Any]()
         self.read = tokens.key_maker(texts, _NAMES, **self._lists())
 
@@ -168,8 +161,8 @@ def _reader(
     """Make the reader of calls of a function, with a number of inputs and arguments of some classes."""
     function, inputs, *of_given = classes
     output = output_of(function, len(of_given))
-    texts = [_token(cls, i < inputs or i == output) for i, cls in enumerate(of_given)]
-    found = _READERS[classes] = _Reader(texts, output, varying, fixed)
+    kinds = [_OUTPUT if i == output else _INPUT if i < inputs else _VALUE for i in range(len(of_given))]
+    found = _READERS[classes] = _Reader([*map(_token, of_given, kinds)], varying, fixed)
     return found
 
 

@@ -167,6 +167,23 @@ def test_what_is_written_to_lies_apart_from_what_is_read(made):
     assert made.count(None) == 3 and len(programs()) == 1
 
 
+def pairs_summed(a, b):
+    return a[0] + b[0], a[1] + b[1]
+
+
+def test_each_array_of_a_tuple_that_is_written_to_may_be_read_only(made):
+    for is_writeable in (True, True, True, False):
+        out = X.copy(), X.copy()
+        out[1].flags.writeable = is_writeable
+        if is_writeable:
+            assert arrays.scan((X, X), pairs_summed, out=out) == out
+            continue
+        with pytest.raises(ValueError, match="^out: expected an array to write to"):
+            arrays.scan((X, X), pairs_summed, out=out)
+        np.testing.assert_array_equal(out[1], X)
+    assert made[2] is None and made[3] is not None
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_streams_and_outputs_are_of_the_program(library, made):
     x = X if library == "numpy" else pytest.importorskip("torch").tensor(X)
