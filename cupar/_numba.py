@@ -88,9 +88,7 @@ def _import_numba_cuda() -> None:
         # not in a folder of `pip install --target`, or in an application that carries its packages.
         with suppress(ImportError):
             importlib.import_module("_numba_cuda_redirector")
-    # All of it first: a part alone is locked before the whole, and another thread that imports the whole
-    # would be given a part that is half there.
-    importlib.import_module("numba.cuda")
+    importlib.import_module("numba.cuda")  # all of it first, as in `looked_up`
     arrays = "numba.cuda.np.arrayobj"
     if not (arrays in sys.modules or hasattr(np, "row_stack")):
         # NumPy 2.5 removed the name, which this module of numba-cuda 0.30 defines for kernels.

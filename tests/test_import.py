@@ -148,34 +148,34 @@ import sys
 import threading
 import time
 
-import numba
-from cupar import _numba
+{before}
+from cupar import _numba, _numba_cpu
 
 meeting, is_held = threading.Event(), threading.Event()
 
 
 def hold(event, args):
-    "Hold up who imports numba.cuda until the other thread waits for that."
-    if event == "import" and args[0] == "numba.cuda.cg" and threading.current_thread() is whole:
+    "Hold up the thread that imports all of it until the other one waits for that."
+    if event == "import" and args[0] == "{held}" and threading.current_thread() is whole:
         is_held.set()
         meeting.wait()
 
 
 def asks():
     is_held.wait()
-    found.append(_numba.cuda_data_manager)
+    found.append({asked})
 
 
 def waits():
-    "Whether the thread waits for all of numba.cuda."
+    "Whether the thread waits for all of it."
     frame = sys._current_frames().get(part.ident)
     lock = frame and frame.f_code.co_name == "acquire" and frame.f_locals.get("self")
-    return getattr(lock, "name", "") == "numba.cuda"
+    return getattr(lock, "name", "") == "{package}"
 
 
 found = []
 sys.addaudithook(hold)
-whole = threading.Thread(target=lambda: __import__("numba.cuda"))
+whole = threading.Thread(target=lambda: __import__("{package}"))
 part = threading.Thread(target=asks)
 whole.start(), part.start()
 while part.is_alive() and not waits():
@@ -186,5 +186,14 @@ assert found
 """
 
 
-def test_two_threads_import_numba_cuda():
-    subprocess.run([sys.executable, "-c", IN_TWO_THREADS], check=True, timeout=100)
+@pytest.mark.parametrize(
+    ("package", "held", "asked", "before"),
+    [
+        ("numba", "numba.core.callconv", "_numba_cpu.PICKLE_BUF_IDX", ""),
+        ("numba.cuda", "numba.cuda.cg", "_numba.cuda_data_manager", "import numba"),
+    ],
+    ids=["numba", "numba.cuda"],
+)
+def test_two_threads_import(package, held, asked, before):
+    script = IN_TWO_THREADS.format(package=package, held=held, asked=asked, before=before)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)

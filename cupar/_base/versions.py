@@ -90,6 +90,9 @@ def looked_up(place: str, project: str, import_module: Callable[[str], Any] = im
     """
     module, _, names = place.partition(":")
     try:
+        # All of a package first: a part alone is locked before the whole, and another thread that imports the
+        # whole would be given a part that is half there.
+        importlib.import_module(module.partition(".")[0])
         found = import_module(module)
         for name in names.split(".") if names else ():
             found = getattr(found, name)
