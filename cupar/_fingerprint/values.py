@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, count, repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, repeat
 from operator import is_
 from types import FunctionType
 from typing import Any, Final
@@ -227,7 +227,7 @@ class ValueEncoder:
             encodings, keys = self._all(value, repeat(f"a key of {where}"))
             of_items, items = self._all(
                 value.values(),
-                (f"{where}[{k!r}]" if isinstance(k, (str, int)) else f"a value of {where}" for k in value),
+                [f"{where}[{k!r}]" if isinstance(k, (str, int)) else f"a value of {where}" for k in value],
             )
             entries = chain.from_iterable(zip(encodings, of_items, strict=True))
             return frame(tag, *entries), dict(zip(keys, items, strict=True))
@@ -239,8 +239,9 @@ class ValueEncoder:
         encodings, copies = self._items(parts, where)
         return frame(tag, *encodings), slice(*copies) if cls is slice else cls(copies)
 
-    def _items(self, items: Iterable[object], where: str) -> tuple[list[bytes], list[Any]]:
-        return self._all(items, (f"{where}[{index}]" for index in count()))
+    def _items(self, items: Sequence[object], where: str) -> tuple[list[bytes], list[Any]]:
+        # No generator, at whose end Ctrl-C would be lost.
+        return self._all(items, [f"{where}[{index}]" for index in range(len(items))])
 
     def _all(self, items: Iterable[object], wheres: Iterable[str]) -> tuple[list[bytes], list[Any]]:
         self._depth += 1

@@ -28,6 +28,7 @@ import pytest
 from cachetools import LRUCache
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.interrupts import each_interrupt
 
 from cupar._base.bounded import Bounded
 from cupar._fingerprint import walk
@@ -1724,3 +1725,16 @@ def test_what_users_give_numba_another_body_for_is_refused(cuda):
     assert "global 'twice' is of type function. It is extended with numba's @overload" in refusal(
         "op = lambda a, b: twice(a)", twice=twice
     )
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupt_is_not_lost():
+    op = make("def op(a): return a * (VALUES[0] + NAMES['b'])", VALUES=(1.0, 2.0), NAMES={"b": 3, 4: 5})
+    expected = fresh(op)
+    gc.collect()
+    gc.disable()
+    try:
+        assert each_interrupt(lambda: fresh(op), lambda: None, "_fingerprint") > 20
+    finally:
+        gc.enable()
+    assert fresh(op) == expected
