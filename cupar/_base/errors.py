@@ -21,7 +21,8 @@ class ArgumentError(Exception):
     parameter = said = ""
 
     def __init__(self, *words: str) -> None:
-        super().__init__(": ".join(words))
+        self.args = (": ".join(words),)  # which NumPy's AxisError does not set
+        super().__init__(*self.args)
         if len(words) > 1:
             self.parameter, self.said = words
 

@@ -10,6 +10,7 @@ import pytest
 import cupar
 from cupar import arrays, compute
 from cupar._base.errors import ArgumentError, of_parameter
+from cupar._functions.axes import axis_of
 
 ERRORS = (cupar.ArgumentTypeError, cupar.ArgumentValueError)
 OpKind = cupar.OpKind
@@ -118,6 +119,8 @@ def test_an_axis_is_numpys_error_too():
     with pytest.raises(np.exceptions.AxisError, match="^axis: expected from -1 to 0") as caught:
         arrays.sum(X, axis=3)
     assert type(caught.value) is cupar.AxisError and caught.value.parameter == "axis"
+    with pytest.raises(np.exceptions.AxisError, match="^axis: 1 is out of bounds"):
+        axis_of(1, 0)  # which no function renames
 
 
 def test_rename():
@@ -143,6 +146,7 @@ def test_errors_without_a_parameter_get_one(error):
 @pytest.mark.parametrize("cls", [*ERRORS, cupar.AxisError, cupar.Unfingerprintable])
 def test_errors_are_pickled_and_copied(cls):
     error = cls("xs[1]", "expected: less")
+    assert str(error) == "xs[1]: expected: less" and error.args == (str(error),)
     error.rename({"xs": "x"})
     error.add_note("a note")
     carried = [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)]

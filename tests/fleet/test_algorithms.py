@@ -73,8 +73,8 @@ def test_ranks_that_differ_are_told_the_same():
     assert "; rank 2: " in told[0][0]
     assert "ranks differ in types of operator: ranks 0, 1: (int64, int64) -> int64; rank 2" in told[0][1]
     assert told[0][2] == "ValueError: ranks differ in order: ranks 0, 1: ASCENDING; rank 2: DESCENDING"
-    assert told[0][3].startswith("GroupError: select: rank 2 raised TypeError: d_num_selected_out: ")
-    assert told[2][3].startswith("TypeError: d_num_selected_out: ")
+    assert told[0][3].startswith("GroupError: select: rank 2 raised ArgumentTypeError: d_num_selected_out: ")
+    assert told[2][3].startswith("ArgumentTypeError: d_num_selected_out: ")
 
 
 def test_ranks_that_call_different_objects():

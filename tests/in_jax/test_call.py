@@ -108,7 +108,7 @@ def test_offsets_are_checked_when_it_is_called():
     good = jnp.array([0, 3, 3]), jnp.array([3, 3, 10])
     assert segments(x, *good).tolist() == [3, 0, 42]
     with pytest.raises(
-        Exception, match=r"segmented_reduce: ValueError: end_offsets_in\[1\]: expected at most 10"
+        Exception, match=r"segmented_reduce: ArgumentValueError: end_offsets_in\[1\]: expected at most 10"
     ):
         jax.block_until_ready(segments(x, good[0], jnp.array([3, 11, 10])))
 
