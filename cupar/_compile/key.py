@@ -91,10 +91,10 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     for name, op in functions.items():
         wrapped = [wrapper.written(op)[0]] if op.cpp is None else [op.cpp, *toolchain.CPP_OPTIONS]
         generated[f"the code that cupar puts around {name}"] = [_NO_TEXT, _hash(wrapped[0]), *wrapped[1:]]
-    if any(op.cpp is None for op in functions.values()):
+    if None in [op.cpp for op in functions.values()]:
         versions.update(toolchain.operator_versions(), **_integers(functions.values()))
         versions.update((f"numba's option {name}", value) for name, value in _numba.OPTIONS.items())
-    if spec.links or any(op.links for op in functions.values()):
+    if spec.links or True in [bool(op.links) for op in functions.values()]:
         versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
     linked = {"linked": links_part(spec.links)} if spec.links else {}
     return {
@@ -218,26 +218,27 @@ def _integers(operators: Iterable[Operator]) -> dict[str, str]:
 
 
 def _may_overflow(op: Operator) -> bool:
-    has_integers = any(map(_holds_integers, (*op.inputs, *(each.dtype for each in op.captures))))
+    # No generators, at whose end Ctrl-C would be lost.
+    has_integers = any(map(_holds_integers, (*op.inputs, *[each.dtype for each in op.captures])))
     if op.source is None:
         return has_integers and op.kind in _SUMS  # which numba compiles for the CPU
     codes = [code for _, code in op.source.codes]
     for code in codes:
-        codes += (each for each in code.co_consts if isinstance(each, CodeType))
-    has_arithmetic = not codes or any(_ARITHMETIC.intersection(code.co_code[::2]) for code in codes)
-    constants = (type(each) for code in codes for each in code.co_consts)
-    reads = (text for label, text in op.source.parts if not label.startswith("code"))
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    has_arithmetic = not codes or True in [not _ARITHMETIC.isdisjoint(code.co_code[::2]) for code in codes]
+    constants = [type(each) for code in codes for each in code.co_consts]
+    reads = [text for label, text in op.source.parts if not label.startswith("code")]
     return has_arithmetic and (
         has_integers
         or not {int, tuple}.isdisjoint(constants)
-        or any(text in _TO_INTEGERS or not text.startswith(_WITHOUT_INTEGERS) for text in reads)
+        or True in [text in _TO_INTEGERS or not text.startswith(_WITHOUT_INTEGERS) for text in reads]
     )
 
 
 def _holds_integers(dtype: np.dtype[Any]) -> bool:
     if dtype.names is None:
         return dtype.kind in "biu"
-    return any(_holds_integers(dtype[name]) for name in dtype.names)
+    return True in [_holds_integers(dtype[name]) for name in dtype.names]
 
 
 def notes(spec: Specialisation) -> dict[str, Any]:

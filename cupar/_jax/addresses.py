@@ -30,6 +30,14 @@ class Address:
     def __sub__(self, offset: int) -> Address:
         return Address(self.buffer, self.offset - offset)
 
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("whether two addresses of a program of JAX's are equal is known in a call alone")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("whether an address of a program of JAX's is 0 is known in a call alone")
+
     def __mod__(self, unit: int) -> int:
         if ALIGNMENT % unit:
             raise TypeError(f"a buffer is aligned to {ALIGNMENT} bytes, and perhaps not to {unit}")
