@@ -252,8 +252,8 @@ def test_calls_that_take_turns(n, turns):
     total = cupar.reduce_into(given[0], outs[0], lambda a, b: a + b, 0)
     for stream in (None, cp.cuda.Stream(non_blocking=True)):
         cp.cuda.Device().synchronize()
-        for k in [*[*range(turns)] * 3, *np.random.default_rng(turns).integers(0, turns, 200)]:
-            total.run(given[k], outs[k], n - k % 2, int(k), stream=stream)
+        for k in [*range(turns)] * 3 + np.random.default_rng(turns).integers(0, turns, 200).tolist():
+            total.run(given[k], outs[k], n - k % 2, k, stream=stream)
         cp.cuda.Device().synchronize()
         for k in range(turns):
             length = n - k % 2
