@@ -31,7 +31,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
     segments = problem.num_segments if spec.algorithm != "radix_sort" else 1
     if not segments or not (n or has_offsets):
         return
-    k = getattr(problem, "k", 0)
+    k, is_top = getattr(problem, "k", 0), "top_k" in spec.algorithm
     sizes = {"d_out_keys": k * segments, "d_out_values": k * segments} if k else {}
     sizes |= dict.fromkeys(("start_offsets_in", "end_offsets_in", *_OF_SEGMENTS), segments)
     arrays = {
@@ -47,33 +47,95 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         offsets.check_arrays(problem, starts, ends, spec.arguments)
         if not n:
             return
+        lengths = np.where(starts < ends, ends - starts, 0)  # their difference may wrap around
     else:
         starts = np.arange(segments) * problem.segment_size
-        ends = starts + problem.segment_size
-    lengths = np.where(starts < ends, ends - starts, 0)  # their difference may wrap around
+        lengths = np.full(segments, problem.segment_size)
+    if is_top and not k:
+        return
     if spec.algorithm == "segmented_nth_element":
         from .._kernels.nth_element import PROPAGATING  # others import fewer files
 
         _nth_elements(arrays, problem, starts, lengths, spec.option("order") == PROPAGATING)
         return
     keys, descends = arrays["d_in_keys"], spec.option("order") == "DESCENDING"
-    places, of_segment, _ = _spread(starts, lengths)
-    if segments == 1:
-        order = np.argsort(ranks(keys[places], descends), kind="stable")
-    else:
+    if lengths.sum() < _LEAST_SELECTED * segments and segments > 1:
+        places, of_segment, _ = _spread(starts, lengths)
         order = np.lexsort((ranks(keys[places], descends), of_segment))
-    found, targets = places[order], places
-    if "top_k" in spec.algorithm:
-        firsts = np.cumsum(lengths) - lengths
-        kept, of_segment, ranked = _spread(firsts, np.minimum(lengths, k))
-        found, targets = found[kept], of_segment * k + ranked
+        found, targets = places[order], places
+        if is_top:
+            firsts = np.cumsum(lengths) - lengths
+            kept, of_segment, ranked = _spread(firsts, np.minimum(lengths, k))
+            found, targets = found[kept], of_segment * k + ranked
+    else:
+        numbers, at = np.minimum(lengths, k) if is_top else lengths, 0
+        found, targets = np.empty((2, int(numbers.sum())), np.int64)
+        each = zip(*(words.tolist() for words in (starts, lengths, numbers)), strict=True)
+        for i, (begin, length, number) in enumerate(each):
+            found[at : at + number] = begin + _first(keys[begin : begin + length], number, descends)
+            targets[at : at + number] = np.arange(number) + (i * k if is_top else begin)
+            at += number
     _gather(arrays, found, targets)
     if gather is not None:
         gather(values, np.ascontiguousarray(found), np.ascontiguousarray(targets))
 
 
 _OF_SEGMENTS = ("d_out", "d_out_next", "d_ranks")
-_LEAST_SELECTED = 1 << 12  # items of a segment on average that is not sorted
+_LEAST_SELECTED = 1 << 12  # items of a segment on average that is not sorted with the others
+_GROUPS = 1 << 12  # of items, whose first ones say which items cannot be among the first k
+
+
+def _first(keys: Any, k: int, descends: bool) -> Any:
+    """Return the places of the first k keys in their order; equal ones stay in theirs."""
+    if k == len(keys):
+        return stable_order(ranks(keys, descends))
+    groups = max(_GROUPS, 4 * k)
+    where: Any = slice(None)
+    if len(keys) >= 8 * groups and _is_numpys(keys.dtype):
+        # The first keys of k groups come no later than `bound`, so all keys behind that can be left out.
+        first, behind = (np.fmax, np.less) if descends else (np.fmin, np.greater)
+        firsts = first.reduce(keys[: len(keys) // groups * groups].reshape(-1, groups))
+        bound = np.partition(firsts, -k if descends else k - 1)[-k if descends else k - 1]
+        where = np.flatnonzero(~behind(keys, bound))  # with all NaNs
+    words = ranks(keys[where], descends)
+    last = np.partition(words, k - 1)[k - 1]
+    before = np.flatnonzero(words < last)
+    found = np.concatenate((before, np.flatnonzero(words == last)[: k - len(before)]))
+    found = found[stable_order(words[found])]
+    return found if isinstance(where, slice) else where[found]
+
+
+def _is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy orders such numbers at its full speed, but for -0.0, which it takes for 0.0, and NaNs."""
+    return dtype.kind in "iu" or dtype in (np.float32, np.float64)
+
+
+def stable_order(words: Any) -> Any:
+    """Return the places that sort unsigned words; equal ones stay in their order.
+
+    NumPy's sorts take less time if they need not be stable, and least if they move words alone. So each word
+    gets its place as further bits, in exchange for its last ones if there are too few. It is rare that these
+    decide.
+    """
+    n = len(words)
+    if words.itemsize <= 2 or n < _LEAST_PACKED:
+        return np.argsort(words, kind="stable")
+    bits, low, places = (n - 1).bit_length(), words.min(), np.arange(n, dtype=np.uint64)
+    cut = max(0, int(words.max() - low).bit_length() + bits - 64)
+    packed = ((words - low) >> words.dtype.type(cut)).astype(np.uint64)
+    packed <<= np.uint64(bits)
+    packed |= places
+    packed.sort()
+    packed &= np.uint64((1 << bits) - 1)
+    found: Any = packed.view(np.int64)
+    if cut:
+        ordered = words[found]
+        if (ordered[1:] < ordered[:-1]).any():
+            return np.argsort(words, kind="stable")
+    return found
+
+
+_LEAST_PACKED = 1 << 8  # words that are sorted with their places
 
 
 def _nth_elements(arrays: dict[str, Any], problem: Any, starts: Any, lengths: Any, propagates: bool) -> None:
@@ -138,17 +200,53 @@ def _spread(starts: Any, lengths: Any) -> tuple[Any, Any, Any]:
 def _radix_sort(arrays: dict[str, Any], problem: Any, descends: bool) -> None:
     keys = arrays["d_in_keys"]
     if "d_in_values" not in arrays and problem.end_bit - problem.begin_bit == 8 * keys.itemsize:
-        words = ranks(keys, descends, is_alone=True)
-        words.sort()
-        if structs.kind_of(keys.dtype) == "f":
-            _restore_zeros(words, keys, descends)
-        arrays["d_out_keys"][:] = _keys_of(words, keys.dtype, descends)
+        _sort(keys, arrays["d_out_keys"], descends)
     else:
-        order = np.argsort(_some_bits(ranks(keys, False), problem, descends), kind="stable")
+        order = stable_order(_some_bits(ranks(keys, False), problem, descends))
         _gather(arrays, order, slice(0, len(keys)))
     if problem.is_overwritten and not problem.is_in_output:  # double buffers end where a GPU's do
         for name in [each for each in arrays if "_in_" in each]:
             arrays[name][:] = arrays[name.replace("_in_", "_out_")]
+
+
+def _sort(keys: Any, out: Any, descends: bool) -> None:
+    """Sort keys without values."""
+    if np.may_share_memory(keys, out):
+        keys = keys.copy()
+    if not _is_numpys(keys.dtype):
+        words = ranks(keys, descends, is_alone=True)
+        words.sort()
+        if structs.kind_of(keys.dtype) == "f":
+            _restore_zeros(words, keys, descends)
+        out[:] = _keys_of(words, keys.dtype, descends)
+        return
+    out[:] = keys
+    out.sort()
+    if keys.dtype.kind == "f":
+        _restore(out, keys, descends)
+    if descends:
+        out[:] = out[::-1]
+
+
+def _restore(out: Any, keys: Any, descends: bool) -> None:
+    """Put what NumPy takes for equal in order: NaNs are by their bits before and behind all numbers.
+
+    -0.0 and 0.0 are in the order of the keys.
+    """
+    numbers = out
+    if out[-1] != out[-1]:
+        words = ranks(keys[keys != keys], False, is_alone=True)  # noqa: PLR0124
+        words.sort()
+        nans = _keys_of(words, keys.dtype, False)
+        behind = len(out) - len(nans)
+        first = np.count_nonzero(np.signbit(nans))
+        numbers = out[first : first + behind]
+        numbers[:] = out[:behind]
+        out[:first], out[first + behind :] = nans[:first], nans[first:]
+    begin, end = (np.searchsorted(numbers, 0, side) for side in ("left", "right"))
+    if begin < end:
+        zeros = keys[keys == 0]
+        numbers[begin:end] = zeros[::-1] if descends else zeros
 
 
 def _array(address: int, n: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
