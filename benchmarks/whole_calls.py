@@ -372,6 +372,8 @@ def numpy_rows(xp: Any) -> dict[str, Row]:
     return {
         "sum": Row(lambda d: ca.sum(d.floats), lambda d: d.floats.sum()),
         "sum rows": Row(lambda d: ca.sum(d.rows, axis=1), lambda d: d.rows.sum(1)),
+        "max": Row(lambda d: ca.max(d.floats), lambda d: d.floats.max()),
+        "count of floats": Row(lambda d: ca.count_nonzero(d.floats), lambda d: xp.count_nonzero(d.floats)),
         "argmax": Row(
             lambda d: ca.argmax(d.floats),
             lambda d: d.floats.argmax(),
@@ -379,6 +381,12 @@ def numpy_rows(xp: Any) -> dict[str, Row]:
         ),
         "cumsum": Row(lambda d: ca.cumulative_sum(d.floats), lambda d: xp.cumsum(d.floats)),
         "sort float": Row(lambda d: ca.sort(d.floats), lambda d: xp.sort(d.floats)),
+        "sort int32": Row(lambda d: ca.sort(d.ids), lambda d: xp.sort(d.ids)),
+        "top 10": Row(
+            lambda d: ca.top_k(d.floats, 10)[0],
+            lambda d: xp.partition(d.floats, d.n - 10)[d.n - 10 :],
+            compared=lambda d, items: xp.sort(items),
+        ),
         "sort double": Row(lambda d: ca.sort(d.doubles), lambda d: xp.sort(d.doubles)),
         "argsort": Row(
             lambda d: ca.argsort(d.keys),
@@ -386,6 +394,10 @@ def numpy_rows(xp: Any) -> dict[str, Row]:
             compared=lambda d, places: d.keys[places],
         ),
         "unique": Row(lambda d: ca.unique_values(d.keys), lambda d: xp.unique(d.keys)),
+        "unique counts": Row(
+            lambda d: ca.unique_counts(d.ids), lambda d: xp.unique(d.ids, return_counts=True)
+        ),
+        "isin": Row(lambda d: ca.isin(d.keys, d.few), lambda d: xp.isin(d.keys, d.few)),
         "select by mask": Row(lambda d: ca.compress(d.floats, d.mask), lambda d: d.floats[d.mask]),
         "nonzero": Row(lambda d: ca.nonzero(d.mask)[0], lambda d: xp.nonzero(d.mask)[0]),
         "searchsorted": Row(
@@ -401,6 +413,8 @@ def numpy_rows(xp: Any) -> dict[str, Row]:
         ),
         "median": Row(lambda d: ca.median(d.floats), lambda d: xp.median(d.floats)),
         "quantile": Row(lambda d: ca.quantile(d.floats, 0.3), lambda d: xp.quantile(d.floats, 0.3)),
+        "roll": Row(lambda d: ca.roll(d.floats, 3), lambda d: xp.roll(d.floats, 3)),
+        "repeat": Row(lambda d: ca.repeat(d.floats, 2), lambda d: xp.repeat(d.floats, 2)),
         "any": Row(lambda d: ca.any(d.mask), lambda d: d.mask.any()),
         "take": Row(lambda d: ca.take(d.floats, d.places), lambda d: xp.take(d.floats, d.places)),
         "concatenate": Row(

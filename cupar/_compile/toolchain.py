@@ -238,7 +238,7 @@ OPERATORS = (
     *_in("_ir", "captured_arrays cpp_function kinds nodes operator signature specialisation types"),
 )
 ON_CPU = (
-    "_numba_cpu",
+    *("_numba_cpu", "_ir.resolve"),
     *_in(
         "_cpu", "algorithms bit_sorts build code columns compactions compiling functions iterators kit loader"
     ),

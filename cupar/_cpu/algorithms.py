@@ -18,7 +18,7 @@ from .values import cast_to, constant, inlined, integer, memory, outlined
 _LANE = 16  # items that are combined one after another, while others are in seven lanes beside
 _LEVELS = 8  # of pairs of leaves
 _FEW = 16  # fewer items are combined one by one
-_TESTED = 1024  # items of a search, after which it looks whether another thread has found one
+_TESTED = 1024  # items of a search, after which it first looks whether another thread has found one
 
 
 def transform(kit: Kit) -> Phases:
@@ -32,6 +32,11 @@ def transform(kit: Kit) -> Phases:
 
 _FOLD = """
 def fold(p, i, end):
+    if regroups(p) != 0:
+        value = read(p, i)
+        for j in range(i + 1, end):
+            value = regrouped(p, value, read(p, j))
+        return value
     if end - i < few:
         value = read(p, i)
         for j in range(i + 1, end):
@@ -69,16 +74,18 @@ def _fold(kit: Kit, read: Any, op: Any, in_order: bool = False) -> Any:
     leaf = _leaf if kit.accumulator.names is None else _leaf_of_structs
     names = {
         "few": _FEW,
+        "regroups": kit.regroups("op")[0],
+        "regrouped": kit.regroups("op")[1],
         "read": read,
         "op": op,
-        "leaf": inlined(leaf(read, op, kit.longer_lane(), in_order)),
+        "leaf": inlined(leaf(read, op, in_order)),
         "join": outlined(lambda p, a, b: op(p, a, b)),  # noqa: PLW0108 - not inlined, as operators are
     }
     unset = [" = ".join(["top", *(f"total{level}" for level in range(_LEVELS)), "read(p, i)"])]
     return inlined(define("a fold", "fold", _FOLD, names, unset=unset, push=push, pop=pop))
 
 
-def _leaf(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
+def _leaf(read: Any, op: Any, in_order: bool) -> Any:
     """Return ``leaf(p, i, end)``, which combines the items of a leaf, eight or more, and the place behind it.
 
     They are combined in eight lanes, which the CPU does at once. Lanes of neighbours are quicker; lanes of
@@ -103,14 +110,9 @@ def _leaf(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
     lanes = inlined(lanes)
 
     def leaf(p: Any, i: Any, end: Any) -> Any:
-        length = (end - i) // 8
-        if length >= longer(p):
-            value = lanes(p, i, longer(p))
-            i += 8 * longer(p)
-        else:
-            length = min(length, _LANE)
-            value = lanes(p, i, length)
-            i += 8 * length
+        length = min((end - i) // 8, _LANE)
+        value = lanes(p, i, length)
+        i += 8 * length
         if end - i < 8:
             for j in range(i, end):
                 value = op(p, value, read(p, j))
@@ -120,7 +122,7 @@ def _leaf(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
     return leaf
 
 
-def _leaf_of_structs(read: Any, op: Any, longer: Any, in_order: bool) -> Any:
+def _leaf_of_structs(read: Any, op: Any, in_order: bool) -> Any:
     """Do the same for structs, which are combined one by one."""
 
     def leaf(p: Any, i: Any, end: Any) -> Any:
@@ -355,6 +357,12 @@ def histogram_range(kit: Kit) -> Phases:
 
     def bin_of(p: Any, sample: Any) -> Any:
         x, low, left = cast(sample), 0, bins(p) + 1
+        first = np.float64(read_level(p, 0))  # of bins of about one width, this is the right one
+        width = np.float64(read_level(p, bins(p))) - first
+        guess = np.int64((np.float64(x) - first) / width * np.float64(bins(p)))
+        guess = max(0, min(guess, bins(p) - 1))
+        if read_level(p, guess) <= x < read_level(p, guess + 1):
+            return guess
         while left > 0:
             half = left // 2
             if read_level(p, low + half) <= x:
@@ -437,8 +445,9 @@ def find(kit: Kit) -> Phases:
             store(p, i, -1)
 
     def part(p: Any) -> None:
-        for first in range(begin(p), end(p), _TESTED):
-            stop, fits = min(first + _TESTED, end(p)), False
+        first, tested = begin(p), _TESTED
+        while first < end(p):
+            stop, fits = min(first + tested, end(p)), False
             for i in range(first, stop):  # without a branch, so that the CPU does several at once
                 fits |= cond(p, read(p, i))
             if fits:  # with an end in sight, or LLVM makes strlen of a search for the first 0
@@ -450,6 +459,7 @@ def find(kit: Kit) -> Phases:
             for i in range(number(p)):
                 if load(p, i) >= 0:
                     return
+            first, tested = stop, min(2 * tested, 16 * _TESTED)
 
     def whole(p: Any) -> None:
         found = -1 if is_minus_one else items(p)

@@ -13,7 +13,7 @@ from .._jobs.threads import collecting
 from .._numba_cpu import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX, NumbaError, ir, types
 from . import compiling
 from .code import SYMBOL, packed
-from .schedules import has_code
+from .schedules import Part, has_code
 from .target import target
 from .templates import Filling, Template
 from .values import BYTES
@@ -66,27 +66,45 @@ def _compiled(spec: Specialisation) -> Any:
 def _library(template: Template, filling: Filling) -> Any:
     """Return a library of a filled template, and around it a function with C's calling convention.
 
-    That returns 0, or if an operator raised what says which; see `code.CpuCode.fault`.
+    It takes the address of the parameters of a part, behind which those of others may follow. It returns 0,
+    or if an operator raised what says which; see `code.CpuCode.fault`.
     """
     context = target.target_context
     module, word = ir.Module("cupar"), ir.IntType(64)
     around = ir.Function(module, ir.FunctionType(word, [word]), SYMBOL)
-    builder = ir.IRBuilder(around.append_basic_block())
+    (first,) = around.args
+    names = "begin", "loop", "faulty", "then", "end"
+    begin, loop, faulty, then, end = map(around.append_basic_block, names)
+    builder = ir.IRBuilder(begin)
+    words = builder.inttoptr(first, word.as_pointer())
+    others, nbytes = (
+        builder.load(builder.gep(words, [word(Part._fields.index(name))])) for name in ("others", "nbytes")
+    )
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    left, at = builder.phi(word), builder.phi(word)
     signature = types.void, (BYTES,)
     kind = context.call_conv.get_function_type(*signature)
     function = ir.Function(module, kind, template.name)
     status, _ = context.call_conv.call_function(
-        builder, function, *signature, [builder.inttoptr(around.args[0], ir.IntType(8).as_pointer())]
+        builder, function, *signature, [builder.inttoptr(at, ir.IntType(8).as_pointer())]
     )
-    with builder.if_then(status.is_ok):
-        builder.ret(word(0))
+    builder.cbranch(status.is_ok, then, faulty)
+    builder.position_at_end(faulty)
     with builder.if_then(status.is_user_exc):
         described = builder.load(status.excinfoptr)
-        words = builder.inttoptr(around.args[0], word.as_pointer())  # which are free by then
         text, size = (builder.extract_value(described, i) for i in (PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX))
-        builder.store(builder.ptrtoint(text, word), words)
+        builder.store(builder.ptrtoint(text, word), words)  # which are free by then
         builder.store(builder.sext(size, word), builder.gep(words, [word(1)]))
     builder.ret(builder.sext(status.code, word))
+    builder.position_at_end(then)
+    following = builder.sub(left, word(1)), builder.add(at, nbytes)
+    for each, start, value in zip((left, at), (others, first), following, strict=True):
+        each.add_incoming(start, begin)
+        each.add_incoming(value, then)
+    builder.cbranch(builder.icmp_signed(">", left, word(0)), loop, end)
+    builder.position_at_end(end)
+    builder.ret(word(0))
     library = context.codegen().create_library("cupar")
     filling.add(template, module, library)
     library.finalize()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import array
-import ctypes
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from .._base.errors import ArgumentValueError
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from .._ir.iterator import capacity_of
+from .._jobs.threads import cores
 from .._kernels.segments import SegmentsProblem
 from . import bit_sorts, offsets
 from .schedules import Part, Schedule, is_gathered, is_listed, is_numpys, schedule
@@ -24,6 +25,8 @@ from .threads import in_threads
 if TYPE_CHECKING:
     from .code import CpuCode
 
+_PART, _OTHERS = struct.Struct(f"{len(Part._fields)}q"), Part._fields.index("others")
+_GROUPS = 16  # of parts, at least, that a thread does before it looks for others and for interrupts
 _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 
 
@@ -31,6 +34,7 @@ class CpuAlgorithm(Algorithm, uses={}):
     """An algorithm for the CPU: its calls are done when they return."""
 
     _cpu_reader: Callable[..., tuple[Any, ...]] | None = None
+    _last: tuple[Any, Schedule | None] = None, None  # a problem and its schedule
 
     def _read(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
         """Check the arguments of a call; return its problem and its values.
@@ -51,6 +55,18 @@ class CpuAlgorithm(Algorithm, uses={}):
     @functools.cached_property
     def _is_listed(self) -> bool:
         return is_listed(self._spec)
+
+    @functools.cached_property
+    def _is_numpys(self) -> bool:
+        return is_numpys(self._spec)
+
+    def _schedule(self, problem: Any) -> Schedule:
+        """Return the schedule of a problem; that of the last one is kept."""
+        last, found = self._last
+        if problem != last or found is None:
+            found = schedule(self._spec, problem)
+            self._last = problem, found
+        return found
 
     def _with_capacities(self, read: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return `read` with the number of items that the arrays of segments have, to check offsets with."""
@@ -84,13 +100,12 @@ class CpuAlgorithm(Algorithm, uses={}):
         self._do(self._read(arguments, lent.append) if read is None else read)
 
     def _do(self, read: tuple[Any, ...]) -> None:
-        spec = self._spec
         try:
-            if is_numpys(spec):
-                gather = self._gather if is_gathered(spec) else None
-                bit_sorts.sort(spec, read[0], read[1:], gather)
+            if self._is_numpys:
+                gather = self._gather if is_gathered(self._spec) else None
+                bit_sorts.sort(self._spec, read[0], read[1:], gather)
                 return
-            run(self._built.code, schedule(spec, read[0]), read[1:])  # type: ignore[arg-type]
+            run(self._built.code, self._schedule(read[0]), read[1:])  # type: ignore[arg-type]
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
 
@@ -111,7 +126,7 @@ class CpuAlgorithm(Algorithm, uses={}):
 
     def load(self) -> None:
         """Load the code, so that no call waits for that."""
-        if not is_numpys(self._spec) or is_gathered(self._spec):
+        if not self._is_numpys or is_gathered(self._spec):
             self._built.code.function()  # type: ignore[attr-defined]
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
@@ -181,28 +196,29 @@ def run(code: CpuCode, schedule: Schedule, values: Sequence[Any]) -> None:
     An operator that raises ends it.
     """
     function = code.function()
-    held = [
-        value if isinstance(value, int) else ctypes.create_string_buffer(value, len(value))
-        for value in values
-    ]
+    held = [value if isinstance(value, int) else array.array("B", value) for value in values]
     storage = np.empty(schedule.nbytes, np.uint8)
-    words = (
-        *(value if isinstance(value, int) else ctypes.addressof(value) for value in held),
-        *(storage.ctypes.data + each for each in schedule.columns),
-        *schedule.numbers,
-    )
+    start = storage.__array_interface__["data"][0] if schedule.nbytes else 0
+    words = [value if isinstance(value, int) else value.buffer_info()[0] for value in held]
+    words += [start + each for each in schedule.columns]
+    words += schedule.numbers
+    common = array.array("q", words).tobytes()  # what follows the parameters of each part
 
-    def do(part: Part) -> None:
-        given = array.array("q", part + words)
+    def do(parts: Sequence[Part]) -> None:
+        given = array.array("q", common.join((*[_PART.pack(*part) for part in parts], b"")))
+        given[_OTHERS], given[_OTHERS + 1] = len(parts) - 1, 8 * len(given) // len(parts)
         failed = function(given.buffer_info()[0])
         if failed:
             raise code.fault(failed, given[0], given[1])
 
-    for step in schedule.steps:
-        if schedule.size >= _SMALL and len(step) > 1:
-            in_threads(do, step, len(step))
+    steps, is_small = schedule.steps, schedule.size < _SMALL
+    if is_small and schedule.check is None:
+        steps = [[part for step in steps for part in step]]
+    for step in filter(None, steps):
+        if is_small or len(step) == 1:
+            do(step)
         else:
-            for part in step:
-                do(part)
+            size = -(-len(step) // max(_GROUPS, 4 * cores()))
+            in_threads(do, [step[i : i + size] for i in range(0, len(step), size)], len(step))
         if schedule.check is not None and step is schedule.steps[0]:
             schedule.check(storage[schedule.columns[-1] :].view(np.int64), len(step))

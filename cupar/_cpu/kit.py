@@ -12,9 +12,10 @@ from .._base.generated import define
 from .._ir.nodes import Argument
 from .._ir.specialisation import Specialisation
 from .._numba_cpu import types
+from ..operators import OpKind
 from . import offsets
 from .iterators import functions_of
-from .operators import function_of
+from .operators import extreme_of, function_of
 from .schedules import FIRST_VALUE, WORDS, Part, phase_spec_of
 from .templates import Abstract, Filling, Template, symbol, template_of
 from .values import Place, cast_to, constant, fixed, inlined, integer, memory, outlined, value_of
@@ -22,9 +23,14 @@ from .values import Place, cast_to, constant, fixed, inlined, integer, memory, o
 Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
 
 WORD = np.dtype(np.int64)
+# Kinds whose results of integers do not depend on grouping or order.
+_REGROUPED = {
+    *(OpKind.PLUS, OpKind.MULTIPLIES, OpKind.MINIMUM, OpKind.MAXIMUM),
+    *(OpKind.BIT_AND, OpKind.BIT_OR, OpKind.BIT_XOR, OpKind.LOGICAL_AND, OpKind.LOGICAL_OR),
+}
 _TOTAL = "total"  # the role of values that are accumulated
 
-phase, begin, end, number, size, middle, high = (integer(Place(8 * i)) for i in range(len(Part._fields)))
+phase, begin, end, number, size, middle, high, *_ = (integer(Place(8 * i)) for i in range(len(Part._fields)))
 low = size
 
 
@@ -132,21 +138,32 @@ class Kit:
 
     def operator(self, name: str, result: Any = Abstract(_TOTAL)) -> Any:  # noqa: B008 - types do not change
         """Return ``operator(p, a, …)``."""
-        word, op = self._words.get(name), dict(self.spec.operators)[name]
-        place = None if word is None else Place(word, 0)
-        return self._open(name, result, 1 + len(op.inputs), lambda: function_of(op, place))
+        op = dict(self.spec.operators)[name]
+        return self._open(name, result, 1 + len(op.inputs), lambda: function_of(op, self._state(name)))
+
+    def _state(self, name: str) -> Place | None:
+        """Return the place of an operator's state."""
+        word = self._words.get(name)
+        return None if word is None else Place(word, 0)
 
     def predicate(self, name: str) -> Any:
         """Return ``predicate(p, a, …)``, an operator that says whether something holds."""
         return self.operator(name, types.boolean)
 
-    def longer_lane(self) -> Any:
-        """Return ``longer(p)``: how many items a reduction combines in each of eight lanes at once.
+    def regroups(self, name: str) -> tuple[Any, Any]:
+        """Return ``regroups(p)``, whether an operator gives the same in any order, and the operator for that.
 
-        Of integers, which are not rounded; floats have no lanes of this length.
+        LLVM then combines as many items at once as the CPU can.
         """
-        length = 32 if self.accumulator.kind in "biu" else 1 << 62
-        return self._open("longer lane", types.int64, 1, lambda: fixed(length))
+        op = dict(self.spec.operators)[name]
+        extreme = extreme_of(op)
+        is_exact = op.kind in _REGROUPED and {each.kind for each in (*op.inputs, op.output)} <= {*"biu"}
+        holds = fixed(int(is_exact or extreme is not None))
+        regrouped = lambda: extreme or function_of(op, self._state(name))  # noqa: E731
+        return (
+            self._open(f"regroups {name}", types.int64, 1, lambda: holds),
+            self._open(f"regrouped {name}", Abstract(_TOTAL), 3, regrouped),
+        )
 
     def initial(self) -> Any:
         """Return ``initial(p)``, the initial value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -17,7 +18,8 @@ from .._compile.python_to_ltoir import Thaw, explained, returned
 from .._fingerprint import extensions
 from .._fingerprint.fingerprint import Capture
 from .._ir.operator import Operator
-from .._numba_cpu import typeinfer, types
+from .._ir.resolve import resolve
+from .._numba_cpu import ir, typeinfer, types
 from . import compiling
 from .code import fault_code
 from .functions import FUNCTIONS
@@ -102,6 +104,35 @@ def function_of(op: Operator, place: Place | None) -> Any:
     inputs = "ab"[: len(op.inputs)]
     source = f"def operator({', '.join(['p', *inputs])}):\n    return cast({op.python})\n"
     return inlined(define(f"operator {op.name}", "operator", source, names))
+
+
+def extreme_of(op: Operator) -> Written | None:
+    """Return an operator for items in any order if it is `numpy.minimum` or `numpy.maximum` of floats.
+
+    LLVM has one that takes many items at once: a NaN is the result, and of -0.0 and 0.0 either one.
+    """
+    if op.kind is not None or {*op.inputs, op.output} not in ({_SINGLE}, {_DOUBLE}):
+        return None
+    name = _extremes(op.output).get(op.fingerprint)
+    if name is None:
+        return None
+    kind = value_of(op.output).kind
+
+    def emit(context: Any, builder: Any, p: Any, a: Any, b: Any) -> Any:
+        function = builder.module.declare_intrinsic(name, [a.type], ir.FunctionType(a.type, [a.type] * 2))
+        return builder.call(function, [a, b], fastmath=("nsz",))
+
+    return Written(kind, (BYTES, kind, kind), emit)
+
+
+@functools.cache
+def _extremes(dtype: np.dtype[Any]) -> dict[str, str]:
+    """Return the intrinsics that the minimum and the maximum of a dtype are, by their fingerprints."""
+    pairs = (np.minimum, "llvm.minimum"), (np.maximum, "llvm.maximum")
+    return {resolve(ufunc, (dtype, dtype), dtype).fingerprint: name for ufunc, name in pairs}
+
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def _names(op: Operator, result: Value) -> dict[str, Any]:

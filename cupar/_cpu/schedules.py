@@ -55,7 +55,7 @@ class PhaseSpec(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one call of the compiled function does: its first parameters."""
+    """What a call of the compiled function does first: the first parameters."""
 
     phase: int
     begin: int
@@ -64,6 +64,8 @@ class Part(NamedTuple):
     low: int = 0  # of a merge's output; else items of a part
     middle: int = 0
     high: int = 0
+    others: int = 0  # parts whose parameters follow
+    nbytes: int = 0  # of the parameters of each of these
 
 
 FIRST_VALUE = len(Part._fields)  # the place of a call's first value among its parameters

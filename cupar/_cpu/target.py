@@ -133,6 +133,10 @@ class _Codegen(JITCPUCodegen):  # type: ignore[misc]
     def _get_host_cpu_features(self) -> str:
         return toolchain.host_cpu()[1]
 
+    def _pass_builder(self, **options: Any) -> Any:
+        """Have LLVM find the lanes of sums, too, which numba leaves out by default."""
+        return super()._pass_builder(**{"slp_vectorize": True, **options})
+
     def _add_module(self, module: Any) -> None:
         pass
 
@@ -315,6 +319,38 @@ def _to_integer(context: Any, builder: Any, source: Any, kind: Any, value: Any) 
     return found if wide.width == kind.bitwidth else builder.trunc(found, ir.IntType(kind.bitwidth))
 
 
+def _quick(emit: Any, result: Any) -> Any:
+    """Return what divides integers of 64 bits without a division by 1, and by more than the dividend.
+
+    That is so of most indices, such as those that wrap around. `result` gives it, of the builder, whether the
+    dividend is the smaller one, and the dividend.
+    """
+
+    def divided(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = signature.return_type
+        if kind.bitwidth < 64 or isinstance(values[1], ir.Constant):
+            return emit(context, builder, signature, values)
+        each = zip(values, signature.args, strict=True)
+        a, b = [context.cast(builder, value, given, kind) for value, given in each]
+        is_less = builder.icmp_signed("<", a, b) if kind.signed else builder.icmp_unsigned("<", a, b)
+        if kind.signed:
+            is_less = builder.and_(is_less, builder.icmp_signed(">=", a, a.type(0)))
+        with builder.if_else(builder.or_(is_less, builder.icmp_unsigned("==", b, b.type(1)))) as (
+            then,
+            otherwise,
+        ):
+            with then:
+                first = result(builder, is_less, a), builder.block
+            with otherwise:
+                second = emit(context, builder, signature, values), builder.block
+        found = builder.phi(a.type)
+        found.add_incoming(*first)
+        found.add_incoming(*second)
+        return found
+
+    return divided
+
+
 def _rounded(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     nearest = builder.module.declare_intrinsic("llvm.rint", [values[0].type])
     found = builder.call(nearest, values)
@@ -332,8 +368,17 @@ def _renamed(context: Any, builder: Any, source: Any, kind: Any, value: Any) -> 
 
 _OF_UFUNCS = arithmetic.of_ufuncs(types, typing.signature)
 
+_QUICK = {
+    arithmetic.modulo: _quick(
+        arithmetic.modulo, lambda builder, is_less, a: builder.select(is_less, a, a.type(0))
+    ),
+    arithmetic.floor_divided: _quick(
+        arithmetic.floor_divided, lambda builder, is_less, a: builder.select(is_less, a.type(0), a)
+    ),
+}
+
 for _each in arithmetic.lowerings(types, typing.signature):
-    _OVERRIDES.lower(_each.function, *_each.signature)(_each.emit)
+    _OVERRIDES.lower(_each.function, *_each.signature)(_QUICK.get(_each.emit, _each.emit))
 _OVERRIDES.lower(round, types.Float)(_rounded)
 _OVERRIDES.lower_cast(types.Float, types.Integer)(_to_integer)
 _OVERRIDES.lower_cast(types.BaseNamedTuple, types.BaseNamedTuple)(_renamed)

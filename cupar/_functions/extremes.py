@@ -7,9 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from ..iterators import CountingIterator, DiscardIterator, TransformIterator, ZipIterator
+from ..find import find_if
+from ..iterators import (
+    CountingIterator,
+    DiscardIterator,
+    PermutationIterator,
+    TransformIterator,
+    ZipIterator,
+)
 from . import operators
-from .axes import INT64, axes_of, axis_of, with_numbers
+from .axes import INT64, axes_of, axis_of, constant, with_numbers
 from .calls import Operand, Work
 from .described import described
 from .rows import (
@@ -44,6 +51,10 @@ def _first_greatest_float(a: Any, b: Any) -> Any:
     return a if (a[0] > b[0]) | comes_before | (a[0] == b[0]) & is_first else b
 
 
+def _is_extreme(s: Any) -> Any:
+    return (s[0] == s[1]) | (s[0] != s[0])
+
+
 def first_extreme(pair: np.dtype[Any], is_least: bool) -> tuple[Any, np.ndarray[Any, Any]]:
     """Return what keeps the first extreme one of pairs of items and places, and what any pair replaces."""
     dtype = pair["field_0"]
@@ -64,6 +75,12 @@ def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least:
     items, _, layout, shape = over_axes(work, x, axis)
     out = work.empty(result_shape(shape, keepdims), INT64)
     if not out.size:
+        return out
+    if layout.rows == 1 and work.library.on_cpu:  # in two passes of many items at once
+        best = work.temporary(1, x.dtype)
+        reduced_rows(work, items, best, layout, np.minimum if is_least else np.maximum, None)
+        with_best = ZipIterator(items, PermutationIterator(best, constant(0)))
+        work.run(find_if(with_best, out.items, _is_extreme), with_best, out.items, layout.length)
         return out
     pairs = ZipIterator(items, CountingIterator(np.int64(0)))
     op, h_init = first_extreme(pairs.dtype, is_least)
@@ -107,6 +124,9 @@ def argmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, s
     return _arg(work, x, "argmax", axis, keepdims, False)
 
 
+_EXTREMES = np.minimum, np.maximum
+
+
 class MinMax(NamedTuple):
     """The least and the greatest item."""
 
@@ -129,7 +149,10 @@ def minmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, s
     items, _, layout, shape = over_axes(work, x, axis)
     both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
     out = work.empty(result_shape(shape, keepdims), both)
-    if out.size:
+    if out.size and work.library.on_cpu:  # in two passes of many items at once
+        for part, op, start in zip(out.parts, _EXTREMES, (operators.highest, operators.lowest), strict=True):
+            reduced_rows(work, items, part.items, layout, op, np.full(1, start(x.dtype), x.dtype))
+    elif out.size:
         h_init = np.zeros(1, both)
         h_init["field_0"], h_init["field_1"] = operators.highest(x.dtype), operators.lowest(x.dtype)
         pairs = TransformIterator(items, twice, both)

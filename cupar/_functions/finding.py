@@ -22,27 +22,15 @@ from .axes import INT64, axes_of
 from .calls import Operand, Work
 from .described import described
 from .predicates import check_shapes, flags_of, unflagged
-from .rows import compared, promoted, reduced, result_shape
+from .rows import compared, promoted, reduced, result_shape, whether
 
-
-def _exists(place: Any) -> bool:
-    return place >= 0  # type: ignore[no-any-return]
+_BOOL = np.dtype(bool)
 
 
 def _index(work: Work, items: Any, predicate: Op, size: int, none: int | None = -1) -> Operand:
     """Return the index of the first match, or else -1 or the number of items."""
     out = work.empty((), INT64)
     work.run(find_if(items, out.items, predicate, none=none), items, out.items, size)
-    return out
-
-
-def _whether(
-    work: Work, items: Any, predicate: Op, size: int, told: Any, shape: tuple[int, ...] = ()
-) -> Operand:
-    """Return an operator's result for the index of the first match, or for -1 without a match."""
-    out = work.empty(shape, np.dtype(bool))
-    written = TransformOutputIterator(out.items, told, INT64)
-    work.run(find_if(items, written, predicate, none=-1), items, written, size)
     return out
 
 
@@ -77,7 +65,7 @@ def _quantified(
     if len(axes_of(axis, x.ndim)) == x.ndim:
         shape = result_shape(((1,) * x.ndim, tuple(range(x.ndim))), keepdims)
         fits = unflagged(predicate) if kind is OpKind.LOGICAL_AND and not invert else predicate
-        return _whether(work, x.items, fits, x.size, told, shape)
+        return whether(work, x.items, fits, x.size, told, work.empty(shape, _BOOL))
     return reduced(work, flags_of(x, predicate, invert), None, kind, axis, None, keepdims, None, None)
 
 
@@ -106,7 +94,7 @@ def any_of(
     >>> bool(arrays.any_of(np.array([3, -1, 4]), lambda a: a > 0))
     True
     """
-    return _quantified(work, x, predicate, _exists, OpKind.LOGICAL_OR, axis, keepdims, False)
+    return _quantified(work, x, predicate, operators.is_somewhere, OpKind.LOGICAL_OR, axis, keepdims, False)
 
 
 @described("x", axis="axes")
@@ -154,7 +142,7 @@ def equal(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
     True
     """
     check_shapes(a, b)
-    return _whether(work, _pairs(a, b), _differ, a.size, operators.is_nowhere)
+    return whether(work, _pairs(a, b), _differ, a.size, operators.is_nowhere)
 
 
 @operators.remembered
@@ -232,7 +220,7 @@ def is_sorted(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = No
     True
     """
     pairs, number = _neighbours(x)
-    return _whether(work, pairs, _order(x, less), number, operators.is_nowhere)
+    return whether(work, pairs, _order(x, less), number, operators.is_nowhere)
 
 
 def _behind(place: Any) -> Any:
@@ -276,7 +264,7 @@ def is_partitioned(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) 
     True
     """
     pairs, number = _neighbours(x)
-    return _whether(work, pairs, _begins_again(predicate), number, operators.is_nowhere)
+    return whether(work, pairs, _begins_again(predicate), number, operators.is_nowhere)
 
 
 @operators.remembered

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..operators import OpKind
+from . import operators
 from .axes import INT64, axes_of
-from .calls import Operand, Work, enter
-from .rows import check_items, check_kind, reduced
+from .calls import Operand, Work, enter, output_of
+from .rows import check_items, check_kind, reduced, result_shape, whether
 from .values import cast, dtype_of, summed
 
 _BOOL = np.dtype(bool)
@@ -33,6 +34,21 @@ NAMED = {
     "any": NamedReduction(OpKind.LOGICAL_OR, lambda dtype: _BOOL),
     "all": NamedReduction(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
     "count_nonzero": NamedReduction(OpKind.PLUS, lambda dtype: INT64, empty=0),
+}
+
+
+def _holds(item: Any) -> Any:
+    return item
+
+
+def _fails(item: Any) -> Any:
+    return not item
+
+
+# What decides a reduction on the CPU, which stops there: a first item, and what follows from its index.
+_FOUND = {
+    OpKind.LOGICAL_OR: (_holds, operators.is_somewhere),
+    OpKind.LOGICAL_AND: (_fails, operators.is_nowhere),
 }
 
 
@@ -65,6 +81,11 @@ def _reduced_by_name(
         check_items(name, x, axes_of(axis, x.ndim))
     if named.dtype(x.dtype) == _BOOL or name == "count_nonzero":
         x = Operand(None, cast(x.items, _BOOL), x.shape)
+    if named.op in _FOUND and work.library.on_cpu and len(axes_of(axis, x.ndim)) == x.ndim:
+        holds, told = _FOUND[named.op]
+        shape = result_shape(((1,) * x.ndim, tuple(range(x.ndim))), keepdims)
+        target = output_of(work, out, shape, _BOOL, [x])
+        return whether(work, x.items, holds, x.size, told, target)
     wanted = named.dtype(x.dtype) if dtype is None else dtype_of("dtype", dtype)
     return reduced(work, x, where, named.op, axis, None, keepdims, wanted, out, named.empty)
 

@@ -239,6 +239,11 @@ def is_nowhere(place: Any) -> bool:
     return place < 0  # type: ignore[no-any-return]
 
 
+def is_somewhere(place: Any) -> bool:
+    """Whether something was found."""
+    return place >= 0  # type: ignore[no-any-return]
+
+
 def never(value: Any) -> bool:
     """Hold for nothing."""
     return False

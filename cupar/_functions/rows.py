@@ -189,6 +189,18 @@ def reduced(
     return target
 
 
+def whether(
+    work: Work, items: Any, predicate: Any, size: int, told: Any, out: Operand | None = None
+) -> Operand:
+    """Return an operator's result for the index of the first match, or for -1 without a match."""
+    from ..find import find_if  # others import fewer files
+
+    out = work.empty((), np.dtype(bool)) if out is None else out
+    written = TransformOutputIterator(casting(out.items, np.dtype(bool)), told, INT64)
+    work.run(find_if(items, written, predicate, none=-1), items, written, size)
+    return out
+
+
 def scanned_rows(
     work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any, exclusive: bool = False
 ) -> None:
@@ -309,13 +321,17 @@ def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
 
 def _bounds(work: Work, x: Operand) -> Operand:
     both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
-    out = work.empty((2,), x.dtype)
+    out, layout = work.empty((2,), x.dtype), AxisLayout(1, x.size, 1)
+    if work.library.on_cpu:  # in two passes of many items at once
+        reduced_rows(work, x.items, out.items[:1], layout, np.minimum, None)
+        reduced_rows(work, x.items, out.items[1:], layout, np.maximum, None)
+        return out
     pair = ZipIterator(out.items[:1], out.items[1:])
     reduced_rows(
         work,
         TransformIterator(x.items, twice, both),
         pair,
-        AxisLayout(1, x.size, 1),
+        layout,
         least_and_greatest,
         None,
     )

@@ -100,6 +100,10 @@ def _is_nonzero_second(s: Any) -> Any:
     return s[1] != 0
 
 
+def _index_of_nonzero(s: Any) -> Any:
+    return s[0] if s[1] != 0 else -1
+
+
 def _digit(s: Any) -> Any:
     return (s[0] // s[2]) % s[1]
 
@@ -118,8 +122,12 @@ def nonzero(work: Work, x: Any, /, *, size: int | None = None, stream: Any = Non
         raise ArgumentValueError("x", "expected an array with dimensions, got one without")
     length = size_of(size)
     pairs = ZipIterator(CountingIterator(np.int64(0)), x.items)
-    flat, count = selected(work, pairs, x.size, operators.first, INT64, _is_nonzero_second, length)
-    (flat, *counts) = work.cut([flat], count, length)
+    if work.library.on_cpu:  # which keeps what it selects from for a while
+        places = TransformIterator(pairs, _index_of_nonzero, INT64)
+        flat, count = selected(work, places, x.size, None, INT64, operators.is_somewhere, length)
+    else:
+        flat, count = selected(work, pairs, x.size, operators.first, INT64, _is_nonzero_second, length)
+    flat, *counts = work.cut([flat], count, length)
     if x.ndim == 1:
         return (flat,) if length is None else Counted((flat,), *counts)
     steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]

@@ -51,7 +51,7 @@ HEAD = 3
 # numbers of parameters and of their words; then where each parameter is among these, and they.
 GPU_RECORD = 11
 # Calls: the function's number, how many, and how many words they have in common; these; each one's `Part`.
-CPU_RECORD, PART = 3, 7
+CPU_RECORD, PART = 3, 9
 SELF = -1  # relocations by the address of the program itself
 
 
