@@ -20,11 +20,7 @@ I = np.random.default_rng(5).integers(0, 9, 30)  # noqa: E741
 FLOATS = [0.0, -0.0, 0.25, 0.5, -1.5, 1.0, 2.0, 1e300, 5e-324, math.inf, -math.inf, math.nan, -math.nan]
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    known._KNOWN.clear()
-    known._RECENT.clear()
-    known._READERS.clear()
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 @pytest.fixture
@@ -38,13 +34,6 @@ def made(monkeypatch):
         return result
 
     monkeypatch.setattr(known, "call", counted)
-    return found
-
-
-@pytest.fixture
-def traces(monkeypatch):
-    found, traced = [], known.traced
-    monkeypatch.setattr(known, "traced", lambda *given: found.append(given[0]) or traced(*given))
     return found
 
 

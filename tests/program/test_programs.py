@@ -18,11 +18,7 @@ from cupar._program import known
 X = np.random.default_rng(5).random(6).astype("f4")
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    known._KNOWN.clear()
-    known._RECENT.clear()
-    known._READERS.clear()
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 
 @pytest.fixture
@@ -36,14 +32,6 @@ def made(monkeypatch):
         return result
 
     monkeypatch.setattr(known, "call", counted)
-    return found
-
-
-@pytest.fixture
-def traces(monkeypatch):
-    """The calls that were traced."""
-    found, traced = [], known.traced
-    monkeypatch.setattr(known, "traced", lambda *given: found.append(given[0]) or traced(*given))
     return found
 
 
