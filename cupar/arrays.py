@@ -45,7 +45,7 @@ _NAMES = {
     "sorting": "TopK argsort merge searchsorted sort top_k",
     "transforms": "transform",
 }
-_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._functions", _NAMES)
+_MODULES = fetched(__name__, "cupar._functions", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 

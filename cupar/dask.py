@@ -24,7 +24,7 @@ _NAMES = {
     "reductions": "histogram reduce scan top_k",
     "sorting": "reduce_by_key sort unique",
 }
-_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._dask", _NAMES)
+_MODULES = fetched(__name__, "cupar._dask", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 

@@ -18,10 +18,11 @@ class ArgumentError(Exception):
         The message without it.
     """
 
-    parameter = said = ""
+    parameter: str = ""
+    said: str = ""
 
     def __init__(self, *words: str) -> None:
-        self.args = (": ".join(words),)  # which NumPy's AxisError does not set
+        self.args: tuple[str, ...] = (": ".join(words),)  # which NumPy's AxisError does not set
         super().__init__(*self.args)
         if len(words) > 1:
             self.parameter, self.said = words

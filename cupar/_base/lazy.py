@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 
 def fetched(
     module: str, package: str, names: Mapping[str, str], modules: Collection[str] = (), why: str = ""
-) -> tuple[dict[str, str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return in which file each of a module's names is, its ``__getattr__``, and its ``__dir__``.
+) -> dict[str, str]:
+    """Give a module its ``__getattr__`` and ``__dir__``; return the file of each of its names.
+
+    Type checkers do not see the two, and so find names that the module does not have.
 
     Parameters
     ----------
@@ -38,4 +40,7 @@ def fetched(
         setattr(sys.modules[module], name, value)
         return value
 
-    return files, get, lambda: sorted({*sys.modules[module].__all__, *modules})
+    vars(sys.modules[module]).update(
+        __getattr__=get, __dir__=lambda: sorted({*sys.modules[module].__all__, *modules})
+    )
+    return files

@@ -73,10 +73,10 @@ class Group:
         self.rank: int = comm.rank
         self.size: int = comm.size
         self.transport: str = comm.transport
-        self.in_use = _InUse()
+        self.in_use: _InUse = _InUse()
         self._failure, self._process = "", os.getpid()
         self._talked = 0  # how often
-        self.made = 0  # the number of objects
+        self.made: int = 0  # the number of objects
         self._digest, self._gathers = bytes(8), 0  # of the last one: its description, and its gathers
         self._alike: Mapping[str, Any] = {}  # what all ranks give to the call that gathers next
         # Calls: a checksum, and since ranks last agreed, their number, and of each the object, and what was

@@ -94,7 +94,7 @@ class LaunchSite:
         self.handle: int = driver.stream_handle(stream)
         self._remember = remember
         self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"
-        self.asks = stream is None
+        self.asks: bool = stream is None
         if config.attributes or self.handle == driver.PER_THREAD:
             self.kind = "alone"
 

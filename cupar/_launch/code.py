@@ -98,7 +98,9 @@ class Loaded:
                 self.chains[each] = Chain(shape, values, found, functions, overlaps, name)
             # A kernel that waits for its grid is no graph.
             most = 0 if found.get("cooperative") else _EXECUTABLES
-            self.executables = {name: min(each.executables, most) for name, each in shapes.items()}
+            self.executables: dict[str, int] = {
+                name: min(each.executables, most) for name, each in shapes.items()
+            }
             self._make_executables(self.executables)
 
     def _prepare(self, spec: Specialisation) -> None:

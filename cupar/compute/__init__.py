@@ -32,9 +32,7 @@ _NAMES = {
     "struct": "gpu_struct",
 }
 _SUBMODULES = frozenset(("algorithms", "determinism", "iterators", "op", "struct", "types", "typing"))
-_MODULES, __getattr__, __dir__ = fetched(
-    __name__, __name__, _NAMES, _SUBMODULES, ": it has the public names of cuda.compute 1.2.1"
-)
+_MODULES = fetched(__name__, __name__, _NAMES, _SUBMODULES, ": it has the public names of cuda.compute 1.2.1")
 
 _BINDINGS_AVAILABLE = True  # where cuda.compute has False, without a driver, this builds all the same
 

@@ -35,7 +35,7 @@ _NAMES = {
     "sort": "MergeSort RadixSort merge_sort radix_sort",
     "topk": "TopK top_k",
 }
-_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._fleet", _NAMES, ["arrays"])
+_MODULES = fetched(__name__, "cupar._fleet", _NAMES, ["arrays"])
 
 __all__ = sorted([*_MODULES, "arrays"])  # noqa: PLE0605
 

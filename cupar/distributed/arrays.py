@@ -23,7 +23,7 @@ _NAMES = {
     "named": "all any argmax argmin count_nonzero cumulative_prod cumulative_sum max min prod sum",
     "ordered": "median quantile unique_counts unique_values",
 }
-_MODULES, __getattr__, __dir__ = fetched(__name__, "cupar._fleet", _NAMES)
+_MODULES = fetched(__name__, "cupar._fleet", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
