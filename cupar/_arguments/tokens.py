@@ -12,7 +12,7 @@ import enum
 import struct
 from collections.abc import Callable, Hashable, Sequence
 from types import BuiltinFunctionType, FunctionType, NoneType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -90,23 +90,38 @@ def key(given):
 """
 
 
-_MATCH = """
-def match(given):
-    if len(given) != {count}:
-        return None
-    ({values}) = given
-    {lists}
-    return ({returned}) if {conditions} else None
-"""
+class Match(NamedTuple):
+    """Lines that see whether the arguments of a call, `given`, are like those of an earlier one.
+
+    Attributes
+    ----------
+    names : dict
+        The values that these name.
+    number : int
+        How many arguments there are.
+    values : str
+        The targets that they are assigned to.
+    lists : list of str
+        The lines that make lists of them, without what conditions append.
+    identities, condition : str
+        Conditions without the lists, and with them.
+    """
+
+    names: dict[str, Any]
+    number: int
+    values: str
+    lists: list[str]
+    identities: str
+    condition: str
 
 
-def matcher(
+def match(
     tokens: Sequence[str], names: dict[str, Any], given: tuple[Any, ...], **lists: Sequence[int]
-) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
-    """Return the function that compares arguments with those of an earlier call, without a key.
+) -> Match:
+    """Return the lines that compare arguments with those of an earlier call, without a key.
 
-    It returns the lists of arguments, or None: then their key may still be equal, as atoms are compared by
-    identity. Parameters are those of `key_maker`, and the arguments of the earlier call.
+    Where the condition does not hold, their key may still be equal, as atoms are compared by identity.
+    Parameters are those of `key_maker`, and the arguments of the earlier call.
     """
     known: dict[str, Any] = {**_NAMES, **names}
     identities, others = list[str](), list[str]()
@@ -118,27 +133,29 @@ def matcher(
         text = f"({text},)".replace("{v}", f"v{i}")
         token = eval(text, {**known, **{name: [] for name in lists}, f"v{i}": value})
         known[f"_c{i}"] = type(value)
-        others.append(f"v{i}.__class__ is _c{i}")
         parts = text[1:-2].split(", ")
         if len(parts) != len(token) or "(" in "".join(parts).replace("()", ""):
             known[f"_t{i}"] = token
-            others.append(f"{text} == _t{i}")
+            others += [f"v{i}.__class__ is _c{i}", f"{text} == _t{i}"]
             continue
+        own = [f"v{i}.__class__ is _c{i}"]
         for k, (part, each) in enumerate(zip(parts, token, strict=True)):  # without a tuple
             known[f"_t{i}_{k}"] = each
-            others.append(f"{part} {'is' if each is True or each is False else '=='} _t{i}_{k}")
-    conditions = " and ".join([*identities, *others])
-    found: Callable[[tuple[Any, ...]], tuple[Any, ...] | None] = define(
-        "match of a call", "match", _MATCH, known, **_texts(tokens, lists), conditions=conditions
-    )
-    return found
+            own.append(f"{part} {'is' if each is True or each is False else '=='} _t{i}_{k}")
+        first = [each is value for each in given].index(True)
+        if first == i:
+            others += own
+        else:
+            others.append(f"(v{i} is v{first} or {' and '.join(own)})")
+    texts = _texts(tokens, lists)
+    identical, condition = (" and ".join(each) or "True" for each in (identities, others))
+    return Match(known, len(tokens), texts["values"], texts["lists"], identical, condition)
 
 
 def _texts(tokens: Sequence[str], lists: dict[str, Sequence[int]]) -> dict[str, Any]:
     """Return what templates of functions of arguments are filled with."""
     own = [text.replace("{v}", f"v{i}") for i, text in enumerate(tokens)]
     return {
-        "count": len(tokens),
         "values": "".join([f"v{i}, " for i in range(len(tokens))]),
         "lists": [f"{name} = [{', '.join([f'v{i}' for i in places])}]" for name, places in lists.items()],
         "tokens": ", ".join(own),

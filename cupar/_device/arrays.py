@@ -215,11 +215,9 @@ def is_device_array(value: Any) -> bool:
 
 def length(array: Any) -> int:
     """Return the number of items of a view or an array of CuPy or PyTorch, 0 of anything else."""
-    if is_cpu() and isinstance(array, np.ndarray):
-        return array.size
-    if type(array) in CUPY or type(array) in OWN:
-        return int(array.size)
-    return int(array.numel()) if type(array) in TORCH else 0
+    if type(array) in CUPY or type(array) in OWN or (is_cpu() and isinstance(array, np.ndarray)):
+        return array.size  # type: ignore[no-any-return]
+    return array.numel() if type(array) in TORCH else 0
 
 
 def shape(array: Any) -> tuple[int, ...]:

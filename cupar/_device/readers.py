@@ -83,7 +83,7 @@ CUPY = ArraySyntax(
 TORCH = ArraySyntax(
     *("torch", "{v}.data_ptr()", "{v}.numel()", "{v}.stride()"),  # strides in items
     c_order="{v}.is_contiguous()",
-    device="{v}.device",
+    device="{v}.get_device()",  # -1 is the CPU
     pending="{v}.is_conj(), {v}.is_neg()",
 )
 NUMBA = ArraySyntax(

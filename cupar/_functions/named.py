@@ -52,19 +52,6 @@ _FOUND = {
 }
 
 
-def _named(
-    name: str,
-    x: Any,
-    axis: Any,
-    keepdims: bool,
-    stream: Any,
-    where: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-) -> Any:
-    return enter(_reduced_by_name, (x, where), (name, axis, keepdims, dtype, out), stream)
-
-
 def _reduced_by_name(
     work: Work,
     x: Operand,
@@ -124,7 +111,7 @@ def sum(
     >>> int(arrays.sum(np.array([100, 100], np.int8)))
     200
     """
-    return _named("sum", x, axis, keepdims, stream, where, dtype, out)
+    return enter(_reduced_by_name, (x, where), ("sum", axis, keepdims, dtype, out), stream)
 
 
 def prod(
@@ -156,7 +143,7 @@ def prod(
     >>> arrays.prod(np.array([[1, 2], [3, 4]]), axis=1)
     array([ 2, 12])
     """
-    return _named("prod", x, axis, keepdims, stream, where, dtype, out)
+    return enter(_reduced_by_name, (x, where), ("prod", axis, keepdims, dtype, out), stream)
 
 
 def min(
@@ -196,7 +183,7 @@ def min(
     >>> float(arrays.min(np.array([2.0, np.nan, 1.0])))
     nan
     """
-    return _named("min", x, axis, keepdims, stream, where, None, out)
+    return enter(_reduced_by_name, (x, where), ("min", axis, keepdims, None, out), stream)
 
 
 def max(
@@ -229,7 +216,7 @@ def max(
     >>> arrays.max(np.array([[1, 5], [7, 2]]), axis=0)
     array([7, 5])
     """
-    return _named("max", x, axis, keepdims, stream, where, None, out)
+    return enter(_reduced_by_name, (x, where), ("max", axis, keepdims, None, out), stream)
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
@@ -251,7 +238,7 @@ def any(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None,
     >>> bool(arrays.any(np.array([0, 0, 3])))
     True
     """
-    return _named("any", x, axis, keepdims, stream, None, None, out)
+    return enter(_reduced_by_name, (x, None), ("any", axis, keepdims, None, out), stream)
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
@@ -273,7 +260,7 @@ def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None,
     >>> bool(arrays.all(np.array([1, 0, 3])))
     False
     """
-    return _named("all", x, axis, keepdims, stream, None, None, out)
+    return enter(_reduced_by_name, (x, None), ("all", axis, keepdims, None, out), stream)
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
@@ -295,4 +282,4 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream
     >>> int(arrays.count_nonzero(np.array([0.0, 2.0, np.nan])))
     2
     """
-    return _named("count_nonzero", x, axis, keepdims, stream)
+    return enter(_reduced_by_name, (x, None), ("count_nonzero", axis, keepdims, None, None), stream)

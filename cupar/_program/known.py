@@ -19,11 +19,12 @@ from .._device import arrays, driver, readers
 from .._device.driver import NoDeviceError
 from .._fingerprint import walk
 from .._obtain import factory_cache
-from .render import GUARD_FAILED, Program, rendered
+from .render import GUARD_FAILED, Program, attempts, rendered
 from .trace import CannotTraceError, Trace
 
 _MOST_PROGRAMS = 4  # of a key, for sizes of different kinds
 _MOST_ITEMS = 64  # of a host array, for its numbers to vary
+_MOST_RECENT = 4  # kinds of calls of a function that are known without a key
 _MOST_IN_VAIN = 8  # traces of a key, one after another, whose programs no call has used
 
 
@@ -34,10 +35,10 @@ _ARRAYS = {_WRITEABLE, *[each.layout for each in (readers.NUMPY, readers.CUPY, r
 _DTYPES = "f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8"
 _NUMBERS = frozenset((int, float, *[np.dtype(each).type for each in _DTYPES.split()]))  # that can vary
 # The tokens of arguments whose numbers do.
-_NUMBER, _SOME = "found.append({v})", "_without_numbers({v}, found, operators)"
-_ITEMS = "_without_items({v}, found)"
+_NUMBER, _SOME = "values.append({v})", "_without_numbers({v}, values, operators)"
+_ITEMS = "_without_items({v}, values)"
 _VALUE, _INPUT, _OUTPUT = range(3)  # what an argument is
-_SEVERAL = [f"_several({{v}}, {each}, found, operators)" for each in range(3)]  # of tuples and lists
+_SEVERAL = [f"_several({{v}}, {each}, values, operators)" for each in range(3)]  # of tuples and lists
 
 
 def output_of(function: Any, arguments: int) -> int | None:
@@ -143,13 +144,13 @@ class _Reader:
         return [[] if text in _ARRAYS else _numbers_of(each) for text, each in pairs]
 
     def _lists(self) -> dict[str, list[int]]:
-        found = [i for i, text in enumerate(self._texts) if text in _ARRAYS]
+        values = [i for i, text in enumerate(self._texts) if text in _ARRAYS]
         operators = [i for i, text in enumerate(self._texts) if text == tokens.FUNCTION]
-        return {"found": found, "operators": operators}
+        return {"values": values, "operators": operators}
 
-    def matcher(self, given: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
-        """Return the function that returns arrays and functions of arguments like these; None of others."""
-        return tokens.matcher(self._texts, _NAMES, given, **self._lists())
+    def match(self, given: tuple[Any, ...]) -> tokens.Match:
+        """Return the lines that see whether arguments are like these, and make the lists of them."""
+        return tokens.match(self._texts, _NAMES, given, **self._lists())
 
 
 _NAMES = {"_several": _several, "_without_numbers": _without_numbers, "_without_items": _without_items}
@@ -201,17 +202,27 @@ class _Entry:
         It has made the key.
     device : Device or None
         That of the key.
-    match : callable or None
-        Returns the arrays and functions of arguments that are alike, None of others: see `_Reader.matcher`.
+    attempt : callable or None
+        Makes a call like an earlier one, given the arguments; returns None if it is another one, or no
+        program makes it.
     """
 
-    __slots__ = ("classes", "device", "in_vain", "kept", "match", "programs", "reader")
+    __slots__ = ("attempt", "classes", "device", "in_vain", "kept", "programs", "reader")
 
     def __init__(self, classes: tuple[Any, ...], reader: _Reader, device: Any = None) -> None:
-        self.classes, self.reader, self.device, self.match = classes, reader, device, None
+        self.classes, self.reader, self.device = classes, reader, device
+        self.attempt: Callable[[tuple[Any, ...]], Any] | None = None
         self.programs: tuple[Program, ...] = ()
         self.in_vain = 0
         self.kept: tuple[Any, ...] = ()  # code of operators, whose ids are in the key
+
+    def attempts(self, given: tuple[Any, ...]) -> Callable[[tuple[Any, ...]], Any]:
+        """Return the function that makes calls whose arguments are like these."""
+        match = self.reader.match(given)
+        if self.device is not None:
+            match.names.update(_device=self.device, _device_of=_device_of)
+            match = match._replace(condition=f"{match.condition} and _device_of(values) == _device")
+        return attempts(match, self.programs)
 
 
 class Miss:
@@ -247,41 +258,35 @@ class Miss:
 
 _READERS: Any = factory_cache.new_table()  # by a function, the number of inputs and classes
 _KNOWN: Any = factory_cache.new_table()  # by keys
-_RECENT: Any = factory_cache.new_table()  # the entry of the call before, by a function
+_RECENT: Any = factory_cache.new_table()  # what makes calls like the last ones, by a function
 
 
 def call(function: Any, inputs: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
     """Make a call by a program and return its result; else return a `Miss`, or None if it has no key."""
     given = inputs + arguments
     try:
-        # Most calls of a function are like the one before, which takes less time to see than to make a key.
-        entry: _Entry | None = _RECENT.get(function)
-        if (
-            entry is None
-            or (matched := entry.match(given)) is None  # type: ignore[misc]
-            or (driver.has_several_devices and entry.device != _device_of(matched[0]))
-        ):
-            classes = (function, len(inputs), *map(type, given))
-            reader = _READERS[classes]
-            key, values, operators = reader.read(given)
-            if driver.has_several_devices and (device := _device_of(values)) is not None:
-                key += (device,)
-            entry = _KNOWN[key]
-            if entry.programs:
-                if entry.match is None:
-                    entry.match = reader.matcher(given)
-                _RECENT[function] = entry
-        else:
-            values, operators = matched
+        # Most calls of a function are like one of the last, which takes less time to see than to make a key.
+        for attempt in _RECENT.get(function, ()):
+            if (result := attempt(given)) is not None:
+                return result
+        classes = (function, len(inputs), *map(type, given))
+        reader = _READERS[classes]
+        key, values, operators = reader.read(given)
+        if driver.has_several_devices and (device := _device_of(values)) is not None:
+            key += (device,)
+        entry: _Entry = _KNOWN[key]
     except (KeyError, TypeError, RuntimeError, AttributeError, NoTokenError):
         return _new((function, len(inputs), *map(type, given)), given)
     for program in entry.programs:
-        result = program(values, operators)
+        result = program.run(values, operators)
         if result is None:  # something is wrong, or the arrays have no memory
             return None
         if result is not GUARD_FAILED:
-            if entry.in_vain:
-                entry.in_vain = 0
+            entry.in_vain = 0
+            if entry.attempt is None:
+                entry.attempt = entry.attempts(given)
+            others = [each for each in _RECENT.get(function, ()) if each is not entry.attempt]
+            _RECENT[function] = (entry.attempt, *others[: _MOST_RECENT - 1])
             return result
     return Miss(entry, given, values, operators, entry.in_vain < _MOST_IN_VAIN)
 
@@ -352,6 +357,8 @@ def traced(miss: Miss, library: Any, make: Callable[[Trace | None], Any]) -> Any
         entry.kept = tuple([getattr(each, "__code__", each) for each in miss.operators])
         # The newest comes first, as what operators read may have changed for good.
         entry.programs = (program, *entry.programs[: _MOST_PROGRAMS - 1])
+        entry.attempt = None
+        _RECENT.pop(entry.classes[0], None)
         return trace.value_of(result)
     finally:
         trace.end()

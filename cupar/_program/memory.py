@@ -62,18 +62,6 @@ class LibraryArray:
         return LibraryArray(self.real[: value_of(cut.stop)], f"{self.text}[:{text_of(cut.stop)}]")
 
 
-class Extent:
-    """The number of items of an array, for functions that make problems of arrays."""
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
-arrays.OWN.add(Extent)
-
-
 def without_sizes(argument: Any) -> Any:
     """Return an argument of a call that is traced with the values of its sizes."""
     if isinstance(argument, Memory):

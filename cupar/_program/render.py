@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import _pytorch
+from .._arguments.tokens import Match
 from .._base import device
 from .._base.data import Recent
-from .._base.generated import define
+from .._base.generated import define, fill
 from .._base.sizes import is_size, level_of, text_of
 from .._device import driver, peers
 from .._device.readers import TORCH
@@ -38,25 +39,89 @@ _BYTES = np.dtype(np.uint8)
 
 
 GUARD_FAILED = object()  # the result of a program whose guards do not hold
-Program = Callable[[list[Any], Any], Any]
 
 
-_SOURCE = """
-def program(values, operators):
-    {checks}
-    try:
-        {lines}
-    except Exception:  # the general path raises the error, if there is one
-        return None
-    return {result}
+class Program(NamedTuple):
+    """A program of calls with one key.
+
+    Attributes
+    ----------
+    run : callable
+        Takes the arrays of a call, with the numbers that vary behind them, and its operators. Returns the
+        result; GUARD_FAILED, if a guard does not hold, or an operator reads other values; None, if something
+        is wrong, which the general path says.
+    body : str
+        Its lines, in which these are `values` and `operators`.
+    names : dict
+        The values that the lines name.
+    """
+
+    run: Callable[[list[Any], Any], Any]
+    body: str
+    names: dict[str, Any]
+
+
+_BODY = """
+{checks}
+try:
+    {lines}
+except Exception:  # the general path raises the error, if there is one
+    return None
+return {result}
 """
+_PROGRAM = """
+def program(values, operators):
+    {body}
+"""
+_ATTEMPT = """
+def attempt(given):
+    if len(given) != {number}:
+        return None
+    ({values}) = given
+    if not ({identities}):
+        return None
+    {lists}
+    if not ({condition}):
+        return None
+    {body}
+"""
+_TRY = """
+result = _program_{k}(values, operators)
+if result is not _guard_failed:
+    return result
+"""
+
+
+def attempts(match: Match, programs: Sequence[Program]) -> Callable[[tuple[Any, ...]], Any]:
+    """Return the function that makes calls whose arguments match by one of some programs.
+
+    It returns None for others, and if no program makes a call.
+    """
+    names = {**match.names, "_guard_failed": None}
+    if len(programs) == 1:  # within the same function
+        body = [programs[0].body]
+        names = {**programs[0].names, **names}
+    else:
+        body = [fill(_TRY, k=k) for k in range(len(programs))]
+        names.update({f"_program_{k}": each.run for k, each in enumerate(programs)})
+        names["_guard_failed"] = GUARD_FAILED
+    found: Callable[[tuple[Any, ...]], Any] = define(
+        "attempt",
+        "attempt",
+        _ATTEMPT,
+        names,
+        number=match.number,
+        values=match.values,
+        lists=match.lists,
+        identities=match.identities,
+        condition=match.condition,
+        body=body,
+    )
+    return found
 
 
 def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]]) -> Program:
     """Return the program of a trace.
-
-    It returns the result; GUARD_FAILED, if a guard does not hold, or an operator reads other values; None, if
-    something is wrong, which the general path says.
 
     Parameters
     ----------
@@ -75,16 +140,13 @@ def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]])
     names["_refused"] = device.refuses_host if trace.library.on_cpu else device.is_cpu
     names.update([(f"_check_{i}", check) for i, check in enumerate(checks)])
     changed = " or ".join([f"not _check_{i}(operators[{i}])" for i in range(len(checks))])
-    program: Program = define(
-        "program",
-        "program",
-        _SOURCE,
-        names,
+    body = fill(
+        _BODY,
         checks=["if _refused(): return None", *[f"if {changed}: return _guard_failed"] * bool(checks)],
         lines=_needed(lines, shown),
         result=shown,
     )
-    return program
+    return Program(define("program", "program", _PROGRAM, names, body=[body]), body, names)
 
 
 def _shown(result: Any, found: list[LibraryArray], names: dict[str, Any]) -> str:
@@ -124,6 +186,8 @@ def _inputs(trace: Trace) -> list[str]:
         )
         lines.append("if _modes() or _is_traced() or _is_transformed(): return None")
     for i, (x, syntax) in enumerate(zip(trace.given, trace.syntaxes, strict=True)):
+        if trace.first_of(x) != i:  # a guard says that it is the other one
+            continue
         if syntax is TORCH:  # one may be conjugated or negated as it is read
             is_pending = f"x_{i}.is_neg()" + f" or x_{i}.is_conj()" * x.is_complex()
             lines.append(f"if x_{i}.requires_grad or {is_pending}: return None")

@@ -18,7 +18,7 @@ from .._device.readers import ArraySyntax
 from .._ir.iterator import Iterator, Packed, capacity_of
 from .._launch.arguments import parameters_of, signature
 from .._launch.segments import counts_of_rows, row_length
-from .memory import Extent, LibraryArray, Memory, base_of, in_c_order, without_sizes
+from .memory import LibraryArray, Memory, base_of, in_c_order, without_sizes
 
 
 class CannotTraceError(Exception):
@@ -147,8 +147,7 @@ class Trace:
         self._inputs = [self._input(i, x) for i, x in enumerate(given)]
         self._known: dict[int, tuple[LibraryArray, Memory]] = {}  # by the id of an array that `names` has
         for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
-            first = [each is x for each in given].index(True)
-            if first != i:
+            if (first := self.first_of(x)) != i:
                 self.guard(f"x_{i} is not x_{first}", 0)
 
     # --- Sizes -------------------------------------------------------------------------------------------
@@ -235,14 +234,18 @@ class Trace:
     def _read(self, x: Any) -> arrays.ArrayView:
         return arrays.read("", self.library.memory(x), self.library.on_cpu)
 
+    def first_of(self, array: Any) -> int:
+        """Return the index of an array of the call, which may be given several times."""
+        return [each is array for each in self.given].index(True)
+
     def array(self, array: Any) -> tuple[LibraryArray, Memory]:
         """Return an array of the call, or one that was put on the device, and its memory in C's order."""
-        for i, each in enumerate(self.given):
-            if each is array:
-                found = self._inputs[i]
-                if found is None:
-                    found = self._inputs[i] = self._contiguous(i, array)
-                return found
+        if True in [each is array for each in self.given]:
+            i = self.first_of(array)
+            found = self._inputs[i]
+            if found is None:
+                found = self._inputs[i] = self._contiguous(i, array)
+            return found
         if id(array) in self._known:
             return self._known[id(array)]
         raise CannotTraceError("an array from elsewhere")
@@ -385,7 +388,27 @@ class Trace:
             return self._number(given[counts[0]])
         make = declared._problem_maker(spec)
         wanted = [given[each] for each in parameters_of(make)]
+        number, guards, known, fixed = len(self.lines), {*self._guards}, {**self._sizes}, [*self._fixed]
+        try:
+            made = make(*wanted)
+        except Exception:  # of a number that is none of Python's, or one that is wrong
+            made = None
+        if made is not None and len(self._fixed) == len(fixed):
+            return self._tuple(made)
+        # It needs the numbers themselves: programs call it.
+        del self.lines[number:]
+        self._guards, self._sizes, self._fixed = guards, known, fixed
         return f"{self.keep(make)}({', '.join(map(self._number, wanted))})"
+
+    def _tuple(self, value: Any) -> str:
+        """Return the expression for a problem: a tuple, most often a named one."""
+        if not isinstance(value, tuple):
+            return self._number(value)
+        items = f"({''.join([f'{self._tuple(each)}, ' for each in value])})"
+        if type(value) is tuple:
+            return items
+        self.names["_new_tuple"] = tuple.__new__
+        return f"_new_tuple({self.keep(type(value))}, {items})"
 
     def _with_capacities(self, algorithm: Any, problem: str, found: Any, arguments: Sequence[Any]) -> str:
         """Return the expression for a problem to which the CPU adds the capacities of arrays of segments."""
@@ -403,10 +426,6 @@ class Trace:
             return repr(value)
         if isinstance(value, (int, float, np.generic, np.dtype)):  # members of enumerations, too
             return self.keep(value)
-        if isinstance(value, Memory):
-            return f"{self.keep(Extent)}({text_of(value.size)})"
-        if isinstance(value, Iterator):  # which tell no length
-            return "None"
         raise CannotTraceError(f"a problem of a {type(value).__name__}")
 
     def _address(self, memory: Any, start: Any, dtype: np.dtype[Any], is_output: bool, items: Any) -> str:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from cupar import arrays
-from cupar._program import known
+from cupar._functions.named import _reduced_by_name
+from cupar._program import known, render
 
 
 class Color(enum.IntEnum):
@@ -52,7 +53,8 @@ def test_arguments_match_those_of_an_equal_key_alone(place):
         given[place] = value
         made.append((given, *read(tuple(given))))
     for given, reader, (key, found, operators) in made:
-        match = reader.matcher(tuple(given))
+        body = render.Program(None, "return values, operators", {})
+        match = render.attempts(reader.match(tuple(given)), [body])
         assert [*map(id, match(tuple(given))[0])] == [*map(id, found)]
         assert match(tuple(given))[1] == operators
         for other, _, (other_key, its, functions) in made:
@@ -70,6 +72,15 @@ def test_calls_that_differ_in_turns_have_programs_of_their_own():
         for axis in (0, 1, None):
             for each in (x, x.astype("f4"), np.asfortranarray(x)):
                 np.testing.assert_array_equal(arrays.sum(each, axis=axis), each.sum(axis))
+
+
+def test_a_few_kinds_of_calls_are_known_at_once():
+    calls = [lambda x=np.zeros(5, dtype): arrays.sum(x) for dtype in ("f4", "f8", "i8", "i4", "u1")]
+    for made in (calls[:4], calls):
+        for _ in range(4):
+            for call in made:
+                assert call() == 0
+        assert len(known._RECENT[_reduced_by_name]) == known._MOST_RECENT
 
 
 def test_an_operator_with_the_same_name_is_another():
