@@ -26,7 +26,7 @@ _NAMES = {
     "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
     "_call.built": "Build Policy",
-    "_launch.double_buffer": "DoubleBuffer",
+    "_arguments.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
     "_fingerprint.refusals": "Unfingerprintable",
@@ -84,6 +84,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._ahead.record import RecordError as RecordError
     from ._ahead.record import Recording as Recording
     from ._ahead.record import record as record
+    from ._arguments.double_buffer import DoubleBuffer as DoubleBuffer
     from ._base.device import device as device
     from ._base.errors import ArgumentTypeError as ArgumentTypeError
     from ._base.errors import ArgumentValueError as ArgumentValueError
@@ -103,7 +104,6 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._fingerprint.refusals import Unfingerprintable as Unfingerprintable
     from ._functions.axes import AxisError as AxisError
     from ._host.errors import LaunchError as LaunchError
-    from ._launch.double_buffer import DoubleBuffer as DoubleBuffer
     from .columns import ColumnReduce as ColumnReduce
     from .columns import ColumnScan as ColumnScan
     from .columns import column_reduce as column_reduce

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.numbers import item_count, refuse
+from ._arguments.order import two_phases
+from ._arguments.segments import MOST_SEGMENTS as MOST_COLUMNS
 from ._call.algorithm import Algorithm
 from ._kernels.columns import COLUMN_REDUCE, COLUMN_SCAN, ColumnsProblem
-from ._launch.arguments import item_count, refuse, two_phases
-from ._launch.segments import MOST_SEGMENTS as MOST_COLUMNS
 from ._obtain.arguments import accumulation, check_start
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.numbers import item_count
+from ._arguments.order import two_phases
+from ._arguments.segments import check_segments
 from ._call.algorithm import Algorithm
 from ._kernels.segmented_copy import MOST_ITEMS, SEGMENTED_COPY
 from ._kernels.segments import SegmentsProblem
-from ._launch.arguments import item_count, two_phases
-from ._launch.segments import check_segments
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.find import FIND
-from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import structs
+from ._arguments.numbers import item_count, level, refuse, scalar
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._base.sizes import value_of
 from ._call.algorithm import Algorithm
 from ._kernels.family import helper
 from ._kernels.histogram import HISTOGRAM, HistogramProblem, HistogramRangeProblem, overflows, word
-from ._launch.arguments import item_count, refuse, two_phases
-from ._launch.levels import level, scalar
 from ._obtain.arguments import argument, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._arguments.numbers import item_count, refuse
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.reduce_by_index import REDUCE_BY_INDEX, ReduceByIndexProblem
-from ._launch.arguments import item_count, refuse, two_phases
 from ._obtain.arguments import accumulation, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

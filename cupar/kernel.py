@@ -20,16 +20,16 @@ from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ._arguments.order import ordered
 from ._base.causes import NumbaType, brief
 from ._base.data import Recent
 from ._base.errors import ArgumentTypeError, ArgumentValueError
+from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
 from ._jit.options import checked
 from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
 from ._jit.site import Launcher, LaunchSite
-from ._launch.arguments import ordered
-from ._launch.configuration import Configuration, integer
 
 if TYPE_CHECKING:
     from ._base.annotations import ComputeCapability, Stream

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._arguments.numbers import item_count, refuse
+from ._arguments.order import two_phases
+from ._arguments.segments import check_listed, items_of_rows
 from ._base.errors import ArgumentTypeError, ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._kernels.nth_element import NTH_ELEMENT, PROPAGATING, NthElementProblem
-from ._launch.arguments import item_count, refuse, two_phases
-from ._launch.segments import check_listed, items_of_rows
 from ._obtain.arguments import argument, integers, same_dtype, segment_offsets
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

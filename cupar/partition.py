@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments.order import two_phases
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from ._kernels.compact import PARTITION, SELECT
-from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentValueError
 from ._call.algorithm import Algorithm
 from ._kernels.reduce import REDUCE
-from ._launch.arguments import choice, two_phases
-from ._obtain.arguments import Accumulation, accumulation, in_order
+from ._obtain.arguments import Accumulation, accumulation, choice, in_order
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from ._kernels.runs import REDUCE_BY_KEY, RUN_LENGTH_ENCODE, SCAN_BY_KEY
-from ._launch.arguments import two_phases
 from ._obtain.arguments import accumulation, argument, check_start, converting, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

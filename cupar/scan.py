@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.order import two_phases
 from ._call.algorithm import Algorithm
 from ._kernels.scan import SCAN
-from ._launch.arguments import two_phases
 from ._obtain.arguments import accumulation, check_start
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._arguments.numbers import refuse
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
-from ._launch.arguments import refuse, two_phases
 from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments.double_buffer import DoubleBuffer, buffers, select
+from ._arguments.order import two_phases
+from ._arguments.segments import check_listed, items_of_rows, reduced
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE
 from ._kernels.segmented_sort import SEGMENTED_SORT, SegmentedSortProblem
-from ._launch.arguments import choice, two_phases
-from ._launch.double_buffer import DoubleBuffer, buffers, select
-from ._launch.segments import check_listed, items_of_rows, reduced
-from ._obtain.arguments import accumulation, in_order, segment_offsets
+from ._obtain.arguments import accumulation, choice, in_order, segment_offsets
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.order import two_phases
+from ._arguments.segments import reduced
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.segmented_scan import SEGMENTED_SCAN
-from ._launch.arguments import two_phases
-from ._launch.segments import reduced
 from ._obtain.arguments import accumulation, check_start, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._kernels.sets import SETS
-from ._launch.arguments import two_phases
 from ._obtain.arguments import integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import structs
+from ._arguments.double_buffer import DoubleBuffer, buffers, opened, select
+from ._arguments.numbers import item_count, refuse
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
 from ._kernels.merge_sort import MERGE_SORT
 from ._kernels.radix_sort import RADIX_SORT, RadixSortProblem
-from ._launch.arguments import choice, item_count, refuse, two_phases
-from ._launch.double_buffer import DoubleBuffer, buffers, opened, select
-from ._obtain.arguments import paired
+from ._obtain.arguments import choice, paired
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .operators import Op

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import structs
+from ._arguments.numbers import item_count, refuse
+from ._arguments.order import two_phases
+from ._arguments.segments import check_listed, items_of_rows
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._kernels.top_k import TOP_K, TopKProblem
-from ._launch.arguments import choice, item_count, refuse, two_phases
-from ._launch.segments import check_listed, items_of_rows
-from ._obtain.arguments import paired, segment_offsets
+from ._obtain.arguments import choice, paired, segment_offsets
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain
 from .sort import SortOrder

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments.order import two_phases
 from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir import nodes
@@ -13,7 +14,6 @@ from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
 from ._kernels.compact import UNIQUE
-from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.factory_cache import memoised
 from ._obtain.obtain import obtain

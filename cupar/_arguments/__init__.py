@@ -1,1 +1,1 @@
-"""Arguments of factories and calls: initial values."""
+"""Arguments that users give: their order, their values, and their tokens in keys."""

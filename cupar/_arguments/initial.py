@@ -6,7 +6,9 @@ accumulator's. Python's numbers have none, and take that of the items.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from ctypes import c_size_t, c_uint64, c_void_p, memmove
+from math import frexp
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,36 @@ def own_dtype(h_init: Any, name: str = "h_init") -> np.dtype[Any] | None:
     return structs.normal(name, _view(name, h_init).dtype)
 
 
-def is_read_by_kernels(h_init: Any) -> bool:
-    """Whether a scan's initial value is read by its kernels, where it is: in an array in their memory."""
-    return arrays.is_device_array(h_init) and (is_cpu() or _is_on_device(h_init))
+def described(h_init: Any, items: np.dtype[Any], *, is_scan: bool) -> tuple[str | None, np.dtype[Any] | None]:
+    """Return the kind of an algorithm's initial value, and its own dtype, for items of a dtype.
+
+    The kind is that of the option "init": a scan's kernels read one in an array in their memory ("device");
+    others are given with a call ("value").
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it cannot be an initial value, or has no dtype, and that of the items cannot hold it.
+    """
+    if h_init is None:
+        return None, None
+    if is_scan and arrays.is_device_array(h_init) and (is_cpu() or _is_on_device(h_init)):
+        return "device", arrays.dtype_of("h_init", h_init)
+    own = own_dtype(h_init)
+    if own is None:
+        converted(h_init, items)
+    return "value", own
+
+
+def reach(number: Any) -> Hashable:
+    """Return a token of a number of Python's: equal for numbers of a class that the same dtypes hold."""
+    if isinstance(number, complex):
+        return reach(number.real), reach(number.imag)
+    is_int = isinstance(number, int)
+    bits = (~number if number < 0 else number).bit_length() if is_int else frexp(number)[1]
+    # Floats end within these powers of two: float16, float32 and bfloat16, float64. Bool has 0 and 1.
+    is_an_end = number in (0, 1) or (bits in (16, 128, 1024) and abs(number) > 65504)
+    return number < 0, bits, number if is_an_end else None
 
 
 def on_host(h_init: Any, name: str = "h_init") -> Any:

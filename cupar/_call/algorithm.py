@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._arguments.order import completed
 from .._base import device, fork
 from .._base.causes import EXPECTED, NumbaType, brief
 from .._base.data import Recent, replace
@@ -18,7 +19,6 @@ from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
-from .._launch.arguments import completed
 from .._launch.code import Code, Loaded
 from .._launch.marshal import call_reader
 from .._launch.state import LaunchState, Read

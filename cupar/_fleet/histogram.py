@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._arguments.order import two_phases
 from .._functions.calls import Work
-from .._launch.arguments import two_phases
 from ..histogram import histogram_even as local_histogram
 from .group import collective
 from .sharded import Sharded, items_of, made

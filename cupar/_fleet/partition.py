@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._arguments.order import two_phases
 from .._functions.axes import INT64, constant
 from .._functions.calls import Work
-from .._launch.arguments import two_phases
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op, OpKind
 from ..partition import select as local_select

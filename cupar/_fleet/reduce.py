@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._arguments.order import two_phases
 from .._functions.axes import INT64
 from .._functions.calls import Work
-from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import DiscardIterator, TransformOutputIterator
 from ..operators import Op

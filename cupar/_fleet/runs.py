@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments.order import two_phases
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._launch.arguments import two_phases
 from ..iterators import ConstantIterator, DiscardIterator, ZipIterator
 from ..operators import Op, OpKind
 from ..runs import reduce_by_key as local_reduce_by_key

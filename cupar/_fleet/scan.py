@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments.order import two_phases
 from .._base import device
 from .._functions import operators
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._launch.arguments import two_phases
 from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
 from ..scan import exclusive_scan as local_exclusive

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._arguments.order import two_phases
 from .._functions import operators
 from .._functions.axes import INT64, constant
 from .._functions.calls import Work
-from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import (
     CountingIterator,

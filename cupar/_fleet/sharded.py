@@ -14,6 +14,8 @@ import numpy as np
 
 from .. import structs
 from .._arguments.initial import on_host
+from .._arguments.numbers import item_count
+from .._arguments.order import signature
 from .._base import device
 from .._base.data import Recent
 from .._call.algorithm import Algorithm
@@ -22,7 +24,6 @@ from .._functions import libraries
 from .._functions.calls import Work, array_in
 from .._ir.iterator import Iterator, capacity_of
 from .._ir.specialisation import Specialisation
-from .._launch.arguments import item_count, signature
 from .._obtain.factory_cache import data_names
 from .._obtain.obtain import specification
 from ..host import View

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._arguments.order import two_phases
 from .._functions import operators, rows
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._ir.iterator import over
-from .._launch.arguments import two_phases
 from ..operators import Op, OpKind
 from ..sort import SortOrder
 from ..sort import merge_sort as local_merge_sort

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments.order import two_phases
 from .._functions.calls import Work
 from .._ir.iterator import over
-from .._launch.arguments import two_phases
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
 from .comm import on_all, raw

@@ -16,13 +16,13 @@ import numpy as np
 
 from .. import structs
 from .._arguments import initial
+from .._arguments.order import parameters_of
 from .._base.generated import define, fill
 from .._call.algorithm import Algorithm
 from .._device.storage import ALIGNMENT
 from .._ir import nodes
 from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
-from .._launch.arguments import parameters_of
 from .._numba_cpu import as_dtype, errors, from_dtype, register_jitable, types
 from . import iterators
 from .arguments import aligned, integer, stream

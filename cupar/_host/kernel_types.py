@@ -21,10 +21,10 @@ from .._base.causes import EXPECTED, cause
 from .._base.digests import sha256
 from .._device import driver
 from .._ir.types import Array, Item, Member, Scalar, Tuple, Type
+from .._jit.configuration import COOPERATIVE
 from .._jit.overload import packed_arguments
 from .._jit.site import captured
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
-from .._launch.configuration import COOPERATIVE
 from .._launch.words import FIRST, LaunchRecord, as_words, head, of_shape, places_of
 from .._numba_cpu import (
     AttributeTemplate,

@@ -49,7 +49,7 @@ _KERNELS = (
 )
 # Modules that make problems.
 _PROBLEMS = (
-    "_launch.arguments _launch.levels _launch.segments _obtain.ranges columns copies histogram indexed "
+    "_arguments.numbers _arguments.segments _obtain.ranges columns copies histogram indexed "
     "merges nth_element search segmented segmented_scan sets sort topk"
 )
 # Modules that fix the order of words that compiled code and Python share.

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import double_buffer, numbers
 from .._device import arrays
 from .._kernels import histogram
-from .._launch import arguments, double_buffer, levels
 from .._numba_cpu import (
     AbstractTemplate,
     as_dtype,
@@ -30,7 +30,7 @@ from .view_types import ViewType
 # As lowered calls: an overload of each would be a function more to compile.
 
 
-@infer_global(arguments.refuse)
+@infer_global(numbers.refuse)
 class _Refuse(AbstractTemplate):  # type: ignore[misc]
     prefer_literal = True
 
@@ -39,7 +39,7 @@ class _Refuse(AbstractTemplate):  # type: ignore[misc]
         return signature(types.none, *given)
 
 
-@lower_builtin(arguments.refuse, types.VarArg(types.Any))
+@lower_builtin(numbers.refuse, types.VarArg(types.Any))
 def _refuse(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     message = ": ".join(each.literal_value for each in signature.args[:2])
     with builder.if_then(cgutils.true_bit, likely=False):  # what follows has a block of its own
@@ -59,7 +59,7 @@ def _returns_value(function: Any) -> None:
     lower_builtin(function, types.VarArg(types.Any))(lambda context, builder, signature, values: values[1])
 
 
-for _each in (arguments.item_count, levels.scalar, levels.level):
+for _each in (numbers.item_count, numbers.scalar, numbers.level):
     _returns_value(_each)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._arguments.order import ordered
 from .._call.bound import Bound
-from .._launch.arguments import ordered
 from .._launch.state import LaunchState
 from .site import LaunchSite
 

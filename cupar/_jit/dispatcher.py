@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments.order import ordered
 from .._base.causes import brief, place
 from .._base.digests import sha256
 from .._call.built import Build
@@ -17,14 +18,13 @@ from .._device import arrays, driver
 from .._fingerprint import walk
 from .._ir.operator import CapturedState, Operator
 from .._ir.types import Parameter
-from .._launch.arguments import ordered
-from .._launch.typeof import typeof
 from .._obtain import obtain as obtaining
 from .._obtain.target import parse_cc
 from .accessors import Accessors
 from .overload import Overload
 from .overloads import Overloads, Types, nearest
 from .signatures import types_of
+from .typeof import typeof
 
 
 class Dispatcher(Accessors):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_int, c_size_t
 from typing import Any
 
+from .._arguments.order import ordered
 from .._base.causes import brief
 from .._call.algorithm import Launchable
 from .._device import driver
@@ -14,13 +15,12 @@ from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._ir.types import Array, ConstantSlot, Item, Type, slots
 from .._kernels.family import Emit, Family, Launch, Plan, Properties, Shape
-from .._launch.arguments import ordered
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Layouts
 from .._launch.code import Loaded
-from .._launch.configuration import Configuration
 from .._launch.state import LaunchState, Read
-from .._launch.tensors import Guard
 from .._obtain.target import parse_cc
+from .configuration import Configuration
+from .tensors import Guard
 
 _CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 _NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED

@@ -11,8 +11,8 @@ from .. import structs
 from .._device import arrays
 from .._ir.signature import Signature, UnknownError, from_numba, parse
 from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
-from .._launch.typeof import typeof
 from .._numba import Name
+from .typeof import typeof
 
 
 def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:

@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .._arguments.order import ordered
 from .._base.generated import define, fill
 from .._device import arrays, driver, streams
 from .._ir.operator import CapturedState
 from .._ir.types import Array, Member, Scalar, Tuple, Type, varying
-from .._launch.arguments import ordered
-from .._launch.configuration import Configuration
-from .._launch.marshal import ArgumentReader, is_plain_array, targets
 from .._launch.streams import NAMES, handle_of
-from .._launch.tensors import guarded, tensor
-from .._launch.typeof import array_values, typeof, values
+from .configuration import Configuration
 from .overload import Overload, all_types
+from .reader import ArgumentReader, is_plain_array, targets
+from .tensors import guarded, tensor
+from .typeof import array_values, typeof, values
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher

@@ -1,35 +1,32 @@
-"""Arguments of calls and launches, read by generated lines.
+"""Arguments of calls, read by generated lines.
 
-Arrays of CuPy, PyTorch and Numba, numbers, and an initial value in a NumPy array are read in line: each call
-waits for that. Everything else is read by functions, which raise if an argument is wrong.
+Arrays of CuPy and PyTorch, numbers, and an initial value in a NumPy array are read in line: each call waits
+for that. Everything else is read by functions, which raise if an argument is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import combinations, pairwise
-from typing import Any, TypeGuard
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from .. import structs
+from .._arguments.order import parameters_of, signature
 from .._base.errors import ArgumentTypeError
 from .._base.generated import define
 from .._device import arrays, driver, peers
-from .._device.readers import CUPY, NUMBA, TORCH, ArraySyntax
+from .._device.readers import CUPY, TORCH, ArraySyntax
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import AlgorithmClass, Specialisation
-from .._ir.types import Array, Scalar, Tuple, Type, varying
-from .arguments import item_count, parameters_of, signature
 
 State = Callable[[], bytes]
 
-# --- Arrays, in line -------------------------------------------------------------------------------------
 
-
-def _is(library: ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
+def condition(library: ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
     """Return the condition that `x` is a library's array, passes the checks, and has an aligned address.
 
     The address is assigned to a variable.
@@ -69,6 +66,8 @@ def call_reader(
     lend : callable or None
         Called with objects that must live until the call is done. None: `read` takes it behind the arguments.
     """
+    from .._arguments.numbers import item_count  # which no build needs
+
     declared, parameters = spec.algorithm_class, [*signature(spec.algorithm_class.run).parameters]
     uses = declared._uses
     names: dict[str, Any] = {
@@ -102,9 +101,8 @@ def call_reader(
             if library is TORCH and dtype.kind == "c":
                 continue
             checks = f"{word} is _dtype_{i}", library.c_order, f"{library.size} >= {items}"
-            lines.append(
-                f"{'if' if library is CUPY else 'elif'} {_is(library, array, dtype, value, *checks)}: pass"
-            )
+            check = condition(library, array, dtype, value, *checks)
+            lines.append(f"{'if' if library is CUPY else 'elif'} {check}: pass")
         arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}, {more}"
         lines.append(f"else: {value} = _address({arguments})")
         if driver.has_several_devices and not spec.is_cpu:
@@ -138,7 +136,7 @@ def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, An
     names["_Error"] = ArgumentTypeError
     counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
     if declared._rows and "end_offsets_in" not in built:
-        from .segments import counts_of_rows, row_length
+        from .._arguments.segments import counts_of_rows, row_length
 
         rows, follow = declared._rows, [name for name in ("num_segments", "num_items") if name in counts]
         names.update(_counts_of_rows=counts_of_rows, _row_length=row_length)
@@ -156,7 +154,7 @@ def _counts(spec: Specialisation, parameters: Sequence[str], names: dict[str, An
         names["_problem"] = made = declared._problem_maker(spec)
         lines.append(f"problem = _problem({', '.join(parameters_of(made))})")
     if declared._buffers:
-        from .double_buffer import DoubleBuffer, opened
+        from .._arguments.double_buffer import DoubleBuffer, opened
 
         names.update(_DoubleBuffer=DoubleBuffer, _opened=opened)
     for source, target in declared._buffers.items():
@@ -183,7 +181,7 @@ def _overlaps(spec: Specialisation, declared: type[AlgorithmClass], names: dict[
         lines.append(f"if {' or '.join(pairs)}: _check_disjoint({outputs}, {given})")
     for _, each in known:
         if each.output and not each.is_pointer:
-            from . import overlaps
+            from .._arguments import overlaps
 
             if overlaps.may_scatter(each.given):
                 names["_check_scatter"] = overlaps.check_scatter
@@ -194,7 +192,7 @@ def _overlaps(spec: Specialisation, declared: type[AlgorithmClass], names: dict[
 
 
 def _check_disjoint(outputs: Sequence[str], **given: Any) -> None:
-    from . import overlaps  # which most calls do not need
+    from .._arguments import overlaps  # which most calls do not need
 
     overlaps.check_disjoint(outputs, **given)
 
@@ -222,151 +220,3 @@ def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:
 
 def _no_init() -> None:
     raise ArgumentTypeError("h_init", "this algorithm was built without an initial value (h_init=None)")
-
-
-# --- Arguments of users' kernels -------------------------------------------------------------------------
-
-# Classes of numbers that are read in line; for other dtypes, NumPy's alone.
-_NUMBERS = {
-    np.dtype(np.int64): (int, np.int64),
-    np.dtype(np.float64): (float, np.float64),
-    np.dtype(np.complex128): (complex, np.complex128),
-    np.dtype(bool): (bool, np.bool_),
-}
-
-
-def is_plain_array(kind: Type) -> TypeGuard[Array]:
-    """Whether arrays of a type can be read by attributes of their libraries."""
-    return isinstance(kind, Array) and kind.mutable and kind.item.dtype.names is None
-
-
-def targets(kind: Type, name: str) -> str:
-    """Return the list of variables for the items that `typeof.values` returns of a value, in their order.
-
-    They are ``v`` and the names of the type's slots: see `types.slots`.
-    """
-    return f"[{', '.join(f'v{each}' for each in varying(kind, name))}]"
-
-
-class ArgumentReader:
-    """Writes lines that read arguments of known types into variables, one for each slot that varies.
-
-    Parameters
-    ----------
-    names : dict
-        The generated function's globals, to which those of the lines are added.
-    exact : bool
-        Whether an array of the type's layout alone is taken; otherwise, for layout "A", any strides are.
-    hand_on : str
-        The statement that is run for an argument of another type.
-    """
-
-    def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
-        self._names, self._exact, self._hand_on = names, exact, hand_on
-        self.may_be_lent = False  # whether lines add to a variable `lent`
-        names.update(_cupy=arrays.CUPY, _torch=arrays.TORCH, _numba=arrays.NUMBA, _seen=arrays.seen)
-        names.update(_check_memory=peers.check_memory)
-
-    def read(
-        self, x: str, kind: Type, name: str, label: str, hands_on_tensors: bool = False
-    ) -> Iterator[str]:
-        """Yield the lines that read the variable `x` of a type.
-
-        The variables of its slots are ``v``, `name` and the slot's own; errors call the argument `label`.
-        """
-        names, hand_on = self._names, self._hand_on
-        if is_plain_array(kind):
-            yield from self._array(x, kind, name, label, hands_on_tensors)
-        elif isinstance(kind, Scalar) and kind.item.dtype.kind in "biufc":
-            dtype = kind.item.dtype
-            names[f"_c{name}"] = frozenset(_NUMBERS.get(dtype, (dtype.type,)))
-            yield f"if type({x}) not in _c{name}: {hand_on}"
-            parts = (("re", ".real"), ("im", ".imag")) if dtype.kind == "c" else (("v", ""),)
-            for part, attribute in parts:
-                yield f"v{name}{part} = {x}{attribute}"
-        elif isinstance(kind, Tuple) and not kind.fields:
-            yield f"if type({x}) is not tuple or len({x}) != {len(kind.items)}: {hand_on}"
-            items = [f"_i{name}_{i}" for i in range(len(kind.items))]
-            if items:
-                yield f"[{', '.join(items)}] = {x}"
-            for i, (item, each) in enumerate(zip(items, kind.items, strict=True)):
-                yield from self.read(item, each, f"{name}_{i}", f"{label}[{i}]")
-        else:
-            yield from self._slowly(x, kind, name, label)
-
-    def _slowly(self, x: str, kind: Type, name: str, label: str) -> Iterator[str]:
-        self._names[f"_k{name}"] = kind
-        self.may_be_lent = True
-        yield "lent = lent or []"
-        if isinstance(kind, Array):
-            yield f"if (read := _array_values({label!r}, _k{name}, {x}, lent)) is None: {self._hand_on}"
-            yield f"{targets(kind, name)} = read"
-            return
-        yield f"if _typeof({label!r}, {x}) != _k{name}: {self._hand_on}"
-        yield f"{targets(kind, name)} = _values({label!r}, _k{name}, {x}, lent)"
-
-    def tensors(self, arguments: Sequence[tuple[str, Any, str, str]]) -> Iterator[str]:
-        """Yield the lines for arguments that are tensors, most often: they are checked in one call."""
-        planes = "".join(f" and {x}.is_contiguous()" for x, kind, *_ in arguments if kind.ndim > 1)
-        first = arguments[0][0]  # so that arrays of other libraries need not wait for a call
-        yield f"if type({first}) is _tensor and _guard({', '.join(x for x, *_ in arguments)}){planes}:"
-        masks: dict[int, list[str]] = {}
-        for x, kind, name, label in arguments:
-            yield f"    v{name}p = {x}.data_ptr()"
-            masks.setdefault(kind.item.dtype.alignment - 1, []).append(f"v{name}p")
-            yield from self._extents(TORCH, x, kind, name)
-            if driver.has_several_devices:
-                yield f"    _check_memory({label!r}, v{name}p)"
-        wrong = " or ".join(f"({' | '.join(each)}) & {mask}" for mask, each in masks.items() if mask)
-        if wrong:
-            yield f"    if {wrong}: {self._hand_on}"
-        yield "else:"
-        for argument in arguments:
-            yield from (f"    {line}" for line in self.read(*argument))
-
-    def _array(self, x: str, kind: Array, name: str, label: str, hands_on_tensors: bool) -> Iterator[str]:
-        """Yield the lines for an array, without those of libraries that were not seen yet."""
-        dtype, any_layout = kind.item.dtype, kind.layout == "A" and not self._exact
-        self._names[f"_d{name}"] = dtype
-        known = [CUPY] * bool(arrays.CUPY)
-        if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
-            self._names[f"_t{name}"] = own
-            known.append(TORCH)
-        known += [NUMBA] * bool(arrays.NUMBA)
-        for i, library in enumerate(known):
-            word = "el" if i else ""
-            if library is TORCH and hands_on_tensors:
-                yield f"{word}if type({x}) in _torch: {self._hand_on}"
-                continue
-            c, f = library.c_order, library.f_order
-            layout = {"C": c, "F": f"{f} and not {c}", "A": f"not ({c} or {f})"}[kind.layout]
-            is_dtype = f"{{v}}.dtype is {'_t' if library is TORCH else '_d'}{name}"
-            checks = [is_dtype, f"{{v}}.ndim == {kind.ndim}", *[layout] * (not any_layout)]
-            yield f"{word}if {_is(library, x, dtype, f'v{name}p', *checks)}:"
-            yield from self._extents(library, x, kind, name)
-        yield "else:" if known else "if True:"
-        yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
-        # The first array of a library makes its arrays readable in line.
-        yield f"    if _seen() != {arrays.seen()}: {self._hand_on}"
-        if driver.has_several_devices:
-            yield f"_check_memory({label!r}, v{name}p)"
-
-    def _extents(self, library: ArraySyntax, x: str, kind: Array, name: str) -> Iterator[str]:
-        """Yield the lines for the size, shape and strides of an array."""
-        if not kind.ndim:
-            yield "    pass"
-            return
-        yield f"    v{name}n = {library.size.replace('{v}', x)}"
-        if kind.ndim > 1:
-            yield f"    {', '.join(f'v{name}s{i}' for i in range(kind.ndim))} = {x}.shape"
-        if kind.layout == "A":
-            each = [f"v{name}t{i}" for i in range(kind.ndim)]
-            yield f"    {', '.join(each)}, = {library.strides.replace('{v}', x)}"
-            if library is TORCH and kind.item.dtype.itemsize != 1:  # whose strides are in items
-                yield "    " + "; ".join(f"{one} *= {kind.item.dtype.itemsize}" for one in each)
-            return
-        axes = range(kind.ndim)[::-1] if kind.layout == "C" else range(kind.ndim)
-        before = str(kind.item.dtype.itemsize)
-        for last, axis in pairwise(axes):
-            yield f"    v{name}t{axis} = {before} * v{name}s{last}"
-            before = f"v{name}t{axis}"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from .._arguments.order import signature
 from .._base.generated import define
 from .._device import streams
 from .._ir import nodes
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
-from .arguments import signature
 
 NAMES = {"_known_asks": streams.known, "_ask_of": streams.ask_of}  # globals of what `handle_of` returns
 

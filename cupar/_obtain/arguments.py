@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any
+import operator
+from enum import Enum, IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from .. import structs
 from .._arguments import initial
 from .._base.data import dataclass
 from .._base.errors import ArgumentTypeError
-from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.resolve import resolve
 from ..operators import Op
+
+E = TypeVar("E", bound=IntEnum)
 
 
 def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
@@ -172,14 +174,7 @@ def accumulation(
         If an argument is not what reductions and scans take, or the types are not converted silently.
     """
     source, target = argument(names[0], d_in), argument(names[1], d_out, output=True)
-    init = None if h_init is None else "value"
-    own: np.dtype[Any] | None
-    if is_scan and initial.is_read_by_kernels(h_init):
-        init, own = "device", arrays.dtype_of("h_init", h_init)
-    else:
-        own = initial.own_dtype(h_init)
-        if own is None and h_init is not None:
-            initial.converted(h_init, source.value)  # raises unless it is a number that this dtype holds
+    init, own = initial.described(h_init, source.value, is_scan=is_scan)
     accumulator = source.value if own is None else own
     if type(target.node) is nodes.Discard:
         target = discarding(names[1], accumulator)
@@ -231,3 +226,19 @@ def in_order(commutative: Any) -> dict[str, Any]:
     if not isinstance(commutative, (bool, np.bool_)):
         raise ArgumentTypeError("commutative", f"expected True or False, got {commutative!r}")
     return {} if commutative else {"commutative": False}
+
+
+def choice(name: str, kind: type[E], value: Any) -> E:
+    """Return a member of an enumeration, given it or its value; otherwise raise TypeError.
+
+    Bools are rejected: ``order=True`` would mean DESCENDING.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise ValueError
+        return kind(operator.index(value))
+    except (TypeError, ValueError):
+        members = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
+        raise ArgumentTypeError(name, f"expected a {kind.__name__} ({members}), got {value!r}") from None

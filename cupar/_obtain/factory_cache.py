@@ -23,6 +23,7 @@ import numpy as np
 
 from .. import _cache, structs
 from .._arguments import tokens
+from .._arguments.initial import reach
 from .._arguments.tokens import NoTokenError
 from .._base.bounded import of_builds
 from .._base.causes import EXPECTED, cause, nested, without_own_frames
@@ -47,6 +48,12 @@ _DTYPE = "{v}.dtype"
 _CONTIGUOUS = "{{v}}.dtype if {0.c_order} or {0.f_order} else _refuse()"
 _CUPYS = _CONTIGUOUS.format(readers.CUPY)
 _OF_DEVICE = "_of_device({v})"
+# Python's numbers are told by the dtypes that hold them; most are alike.
+_NUMBERS = {
+    int: "{v} if {v} in (0, 1) else 2 if 1 < {v} < 128 else _reach({v})",
+    float: "{v} if {v} in (0.0, 1.0) else 2 if -65504.0 <= {v} <= 65504.0 else _reach({v})",
+    complex: "_reach({v})",
+}
 _OF_HOST = "{v}.dtype if {v}.size == 1 else _refuse()"  # an initial value
 # An initial value has one item; in an array without dimensions it is a value, in others read by the call.
 _NUMPYS = f"{_CONTIGUOUS.format(readers.NUMPY)}, {{v}}.size == 1, {{v}}.ndim == 0"
@@ -68,7 +75,7 @@ def _on_cpu(array: Any) -> Hashable:
     return found.dtype, found.size == 1
 
 
-_NAMES = {"_of_device": _of_device, "_on_cpu": _on_cpu, "_epoch": registries.epoch}
+_NAMES = {"_of_device": _of_device, "_on_cpu": _on_cpu, "_epoch": registries.epoch, "_reach": reach}
 
 
 def _token(cls: type, on_cpu: bool) -> str:
@@ -79,6 +86,8 @@ def _token(cls: type, on_cpu: bool) -> str:
         return _BUFFERS
     if issubclass(cls, np.generic) or structs.is_struct(cls):
         return _DTYPE
+    if cls in _NUMBERS:
+        return _NUMBERS[cls]
     if not on_cpu:
         if cls is np.ndarray:
             return _OF_HOST

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._arguments.order import parameters_of, signature
+from .._arguments.segments import counts_of_rows, row_length
 from .._base.sizes import Size, is_size, level_of, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._device.readers import ArraySyntax
 from .._ir.iterator import Iterator, Packed, capacity_of
-from .._launch.arguments import parameters_of, signature
-from .._launch.segments import counts_of_rows, row_length
 from .memory import LibraryArray, Memory, base_of, in_c_order, without_sizes
 
 

@@ -7,9 +7,9 @@ from numpy import ndarray
 
 import cupar
 
+from .._arguments.double_buffer import DoubleBuffer
 from .._base.errors import ArgumentError
 from .._base.generated import define
-from .._launch.double_buffer import DoubleBuffer
 from ..sort import SortOrder
 from ._made import Made
 from ._proxy import initial

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .._launch.double_buffer import DoubleBuffer as DoubleBuffer
+from .._arguments.double_buffer import DoubleBuffer as DoubleBuffer
 from ..sort import SortOrder as SortOrder
 from ._made import Made
 

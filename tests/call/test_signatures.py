@@ -6,9 +6,9 @@ import typing
 import pytest
 
 import cupar
+from cupar._arguments.double_buffer import DoubleBuffer, buffers
+from cupar._arguments.order import completed, signature, two_phases
 from cupar._base import annotations
-from cupar._launch.arguments import completed, signature, two_phases
-from cupar._launch.double_buffer import DoubleBuffer, buffers
 from cupar.search import BinarySearch
 
 TWO_PHASES = [

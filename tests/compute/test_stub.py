@@ -11,7 +11,7 @@ HEAD = '''"""The functions of the algorithms, as they are written from `_table`.
 
 from typing import Any
 
-from .._launch.double_buffer import DoubleBuffer as DoubleBuffer
+from .._arguments.double_buffer import DoubleBuffer as DoubleBuffer
 from ..sort import SortOrder as SortOrder
 from ._made import Made
 '''

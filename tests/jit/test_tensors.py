@@ -2,7 +2,7 @@
 
 import pytest
 
-from cupar._launch import tensors
+from cupar._jit import tensors
 
 torch = pytest.importorskip("torch")
 

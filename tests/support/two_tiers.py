@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from cupar._arguments.order import two_phases
 from cupar._call.algorithm import Algorithm
 from cupar._kernels.reduce import REDUCE
-from cupar._launch.arguments import two_phases
 from cupar._obtain.arguments import accumulation
 from cupar._obtain.factory_cache import memoised
 from cupar._obtain.obtain import obtain

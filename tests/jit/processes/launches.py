@@ -20,7 +20,7 @@ from numba.cuda.cudadrv.driver import MemoryPointer  # noqa: E402
 import cupar  # noqa: E402
 from cupar import kernel as kernels  # noqa: E402
 from cupar._device import arrays, readers  # noqa: E402
-from cupar._launch import tensors as _tensors  # noqa: E402
+from cupar._jit import tensors as _tensors  # noqa: E402
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
 Pair = namedtuple("Pair", "first second")

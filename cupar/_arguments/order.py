@@ -1,24 +1,16 @@
-"""Arguments of factories and calls: their order and defaults, and the numbers among them."""
+"""The order of a call's arguments, and their defaults."""
 
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
-from .._base import sizes
-from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._base.generated import define
-from .._kernels.family import twin
 
 S = TypeVar("S")
 P = ParamSpec("P")
-E = TypeVar("E", bound=IntEnum)
 
 
 def two_phases(
@@ -102,51 +94,3 @@ def ordered(
         got = ", ".join([f"{len(arguments)} by position", *named])
         raise TypeError(f"{name}: takes {len(wanted)} arguments ({', '.join(wanted)}), got {got}")
     return tuple({**given, **named}[each] for each in wanted)
-
-
-# --- Numbers ------------------------------------------------------------------------------------------
-
-
-def choice(name: str, kind: type[E], value: Any) -> E:
-    """Return a member of an enumeration, given it or its value; otherwise raise TypeError.
-
-    Bools are rejected: ``order=True`` would mean DESCENDING.
-    """
-    if isinstance(value, kind):
-        return value
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise ValueError
-        return kind(operator.index(value))
-    except (TypeError, ValueError):
-        members = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
-        raise ArgumentTypeError(name, f"expected a {kind.__name__} ({members}), got {value!r}") from None
-
-
-@twin
-def item_count(name: str, value: Any) -> int:
-    """Return a number of items as an int.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not an integer, or negative.
-    """
-    if type(value) is int and value >= 0:
-        return value
-    try:
-        count: int = sizes.index(value)
-    except TypeError:
-        raise ArgumentTypeError(name, f"expected an integer, got {type(value).__name__}") from None
-    if count < 0:
-        raise ArgumentValueError(name, f"expected 0 or more, got {count}")
-    return count
-
-
-@twin
-def refuse(parameter: str, said: str, values: str, *given: Any) -> NoReturn:
-    """Raise ValueError for a parameter, and with `values` behind it, in which `given` stand for ``{}``.
-
-    In compiled host code, whose errors have constant messages, nothing is behind it.
-    """
-    raise ArgumentValueError(parameter, said + values.format(*given))

@@ -16,8 +16,8 @@ from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
 from .._kernels.family import helper
 from .._kernels.segments import MOST_LISTED, SegmentsProblem
-from .arguments import item_count, refuse
 from .double_buffer import DoubleBuffer
+from .numbers import item_count, refuse
 
 MOST_SEGMENTS = 2**33 - 1  # a grid's limit, with a warp for each
 

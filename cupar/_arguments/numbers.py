@@ -1,14 +1,44 @@
-"""Levels of histograms: numbers, or NumPy arrays of one element."""
+"""Numbers among the arguments of calls: counts, and levels of histograms."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .. import structs
+from .._base import sizes
 from .._base.errors import ArgumentTypeError, ArgumentValueError
 from .._kernels.family import twin
+
+
+@twin
+def item_count(name: str, value: Any) -> int:
+    """Return a number of items as an int.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not an integer, or negative.
+    """
+    if type(value) is int and value >= 0:
+        return value
+    try:
+        count: int = sizes.index(value)
+    except TypeError:
+        raise ArgumentTypeError(name, f"expected an integer, got {type(value).__name__}") from None
+    if count < 0:
+        raise ArgumentValueError(name, f"expected 0 or more, got {count}")
+    return count
+
+
+@twin
+def refuse(parameter: str, said: str, values: str, *given: Any) -> NoReturn:
+    """Raise ValueError for a parameter, and with `values` behind it, in which `given` stand for ``{}``.
+
+    In compiled host code, whose errors have constant messages, nothing is behind it.
+    """
+    raise ArgumentValueError(parameter, said + values.format(*given))
 
 
 @twin
