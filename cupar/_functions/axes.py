@@ -122,6 +122,11 @@ def _strided_item(s: Any) -> Any:
     return at + (i % n1) * s1 + (i // n1) * s0
 
 
+def _line_item(s: Any) -> Any:
+    i, stride = s
+    return i * stride
+
+
 def indices(function: Any, *numbers: int) -> Any:
     """Return an iterator over ``function((i, *numbers))`` for i from 0 on.
 
@@ -162,6 +167,8 @@ def columns(items: Any, layout: AxisLayout) -> Any:
 
 def strided(items: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """Return the items of an array of up to 4 dimensions in C's order; strides are in items."""
+    if len(shape) == 1:
+        return PermutationIterator(items, indices(_line_item, *strides))
     n, s = (1,) * (4 - len(shape)) + shape, (0,) * (4 - len(shape)) + strides
     return PermutationIterator(items, indices(_strided_item, *n[1:], *s))
 

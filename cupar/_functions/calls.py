@@ -111,11 +111,16 @@ class Work:
     def operand(self, array: Any, name: str = "x") -> Operand:
         """Return an array of the library's as an operand.
 
-        One in another order than C's is copied, and so is one in host memory that is not aligned. Items are
-        structs without gaps, which views of some fields of records have, as results have none.
+        One in another order than C's is copied, by a kernel if it has one dimension, and so is one in host
+        memory that is not aligned. Items are structs without gaps, which views of some fields of records
+        have, as results have none.
         """
         if self._trace is not None:
-            return _traced(*self._trace.array(array))
+            line = self._trace.line(array)
+            if line is None:
+                return _traced(*self._trace.array(array))
+            own, memory = line
+            return Operand(own, self._gathered(memory), memory.shape)
         memory = self.library.memory(array)
         dtype, shape = structs.normal(name, memory.dtype), tuple(memory.shape)
         closed = dtype if dtype.names is None else structs.closed(dtype)
@@ -127,7 +132,7 @@ class Work:
                 flat = flat.astype(closed)
             return Operand(array, flat, shape)
         if not arrays.read(name, memory, False).c_order:
-            copied = self.library.contiguous(array)
+            copied = None if len(shape) == 1 else self.library.contiguous(array)
             if copied is None:
                 return Operand(array, self._gathered(memory), shape)
             array, memory = copied, self.library.memory(copied)
@@ -168,7 +173,7 @@ class Work:
         low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
         address = memory.address + low * itemsize
         flat = type(memory)(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
-        if strides in ((), (1,)):  # in C's order
+        if not strides or (len(strides) == 1 and strides[0] == 1):  # in C's order
             yield flat, size
         else:
             yield strided(over("x", flat) + -low if low else flat, shape, strides), size
@@ -254,12 +259,23 @@ class Work:
             )
 
     def put(self, given: np.ndarray[Any, Any], size: Any = None) -> Any:
-        """Return a copy of a host array in the library's memory; one that is a size has a length."""
+        """Return a copy of a host array in the library's memory.
+
+        With a size, its length, a program makes it anew in each call. It may be a size itself then.
+        """
         with self.library.on(self.stream):
             found = self.library.put(sizes.value_of(given))
         if self._trace is not None:
             self._trace.put(found, given, size)
         return found
+
+    def fresh(self, x: Operand, given: np.ndarray[Any, Any]) -> Operand:
+        """Return an array that `put` has made of one of the host as a result, which is the user's."""
+        if self._trace is None:
+            return x
+        if self.library.on_cpu:
+            return self.operand(self.put(given, len(given)))
+        return self.made(x.items, x.shape)  # in the launch of other kernels
 
     def first(self, x: Operand, count: int) -> Operand:
         """Return the first items of an array, in the same memory."""

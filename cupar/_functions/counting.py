@@ -453,7 +453,9 @@ def bins_of(work: Work, x: Operand, known: np.ndarray[Any, Any]) -> tuple[Operan
         search = upper_bound(levels, values, behind, operators.less_of(dtype))
         work.run(search, levels, number + 1, values, x.size, behind)
     last = PermutationIterator(levels, constant(number))
-    return edges, TransformIterator(ZipIterator(values, behind, last, constant(number)), bin_of, INT64)
+    return work.fresh(edges, known), TransformIterator(
+        ZipIterator(values, behind, last, constant(number)), bin_of, INT64
+    )
 
 
 @np.errstate(over="ignore")
@@ -548,11 +550,9 @@ def histogram_of(
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
     check_weights(weights, x, "biufc")
     levels: Any = None
-    if (
-        weights is None
-        and isinstance(interval, (tuple, list))
-        and True in map(sizes.is_size, (bins, *interval))
-    ):
+    is_pair = isinstance(interval, (tuple, list))
+    is_known = weights is not None or not is_pair or True not in map(sizes.is_size, (bins, *interval))
+    if not is_known:
         number, (both, begin, levels) = bins, _put_bins(work, x.dtype, bins, interval)
     else:
         known = edges_of(x, bins, interval, work)
@@ -562,6 +562,8 @@ def histogram_of(
             both, levels = work.operand(work.put(together)), found.dtype
     if levels is not None:
         edges = work.first(both, number + 1)
+        if is_known:
+            edges = work.fresh(edges, known)
         hist = work.part(_counted_between, (x, both), begin, number + 1, levels.str)
     elif weights is None:
         edges, found = bins_of(work, x, known)

@@ -74,10 +74,6 @@ class ArrayLibrary:
         """Return a copy of host memory as an array of the library."""
         return given.copy()
 
-    def fresh(self, array: Any) -> Any:
-        """Return a copy of an array of the library's."""
-        return np.array(array)
-
     def spans(self, given: Sequence[Any]) -> Spans | None:
         """Return where arrays on a GPU are, read by attributes: a view of each takes longer than to copy it.
 
@@ -142,14 +138,6 @@ class _Torch(ArrayLibrary):
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._torch.from_numpy(given.copy()).to(self._place)
-
-    def fresh(self, array: Any) -> Any:
-        if self.on_cpu or _is_elsewhere(self._index):
-            return array.clone()
-        found = self.empty_like(array)
-        if nbytes := array.nbytes:  # by the driver, in two thirds of the time
-            copy_on_device(found.data_ptr(), array.data_ptr(), nbytes, self.stream())
-        return found
 
     def spans(self, given: Sequence[Any]) -> Spans | None:
         first, cls, index = given[0], self._torch.Tensor, self._index
@@ -236,9 +224,6 @@ class _Cupy(ArrayLibrary):
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cupy.asarray(given)
 
-    def fresh(self, array: Any) -> Any:
-        return array.copy()
-
     def spans(self, given: Sequence[Any]) -> Spans | None:
         if {*map(type, given)} != {self._cupy.ndarray} or not all(map(_C_CONTIGUOUS, given)):
             return None
@@ -275,9 +260,6 @@ class _Numba(ArrayLibrary):
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
         return self._cuda.to_device(given.copy())  # an array of one item may have any strides
-
-    def fresh(self, array: Any) -> Any:
-        return self.put(array.copy_to_host())
 
 
 NUMPY = ArrayLibrary()

@@ -20,7 +20,6 @@ from .._device.readers import TORCH
 from .memory import LibraryArray
 from .reads import PINNED_BYTES, reader, take
 from .trace import (
-    FRESH,
     Allocate,
     CannotTraceError,
     Copied,
@@ -157,13 +156,9 @@ def _shown(result: Any, found: list[LibraryArray], names: dict[str, Any]) -> str
             return f"({items})"
         names[name := f"_class_{len(names)}"] = type(result)
         return f"{name}({items})"
-    if not isinstance(result, LibraryArray):
-        raise CannotTraceError("a result that is no array")
+    if not isinstance(result, LibraryArray) or _variable(result.text) in names:
+        raise CannotTraceError("a result that is no array, or one that all calls share")
     found.append(result)
-    kept = _FIRST_OF_FRESH.fullmatch(result.text)
-    if kept is not None:  # cut at once, not in each call
-        names[f"{kept[1]}_first"] = names[kept[1]][: int(kept[2])]
-        return f"{FRESH}({kept[1]}_first)"
     return result.text
 
 
@@ -193,6 +188,8 @@ def _inputs(trace: Trace) -> list[str]:
             lines.append(f"if x_{i}.requires_grad or {is_pending}: return None")
         if x.ndim:
             lines.append(f"({''.join([f's_{i}_{axis}, ' for axis in range(x.ndim)])}) = x_{i}.shape")
+        if i in trace.strided:
+            lines.append(f"(t_{i}, ) = {syntax.strides}".replace("{v}", f"x_{i}"))
         lines.append(f"a_{i} = {syntax.address}".replace("{v}", f"x_{i}"))
         if syntax is TORCH:  # which has tensors without memory, and makes them within FakeTensorMode
             lines.append(f"if not a_{i}: return None")
@@ -392,7 +389,6 @@ def _plain(lines: Iterable[Line]) -> list[str]:
     return found
 
 
-_FIRST_OF_FRESH = re.compile(rf"{FRESH}\((_k\d+)\)\[:(\d+)\]")
 _VARIABLE = re.compile(r"\b(?:n\d+|b_\w+|e_\d+|s_\d+_\d+)\b")
 _ADDRESS = re.compile(r"b_(\d+)")
 _ASSIGNED = re.compile(r"(n\d+|b_\d+) = ")

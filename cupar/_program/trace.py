@@ -16,7 +16,7 @@ from .._arguments.segments import counts_of_rows, row_length
 from .._base.sizes import Size, is_size, level_of, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
-from .._device.readers import ArraySyntax
+from .._device.readers import TORCH, ArraySyntax
 from .._ir.iterator import Iterator, Packed, capacity_of
 from .memory import LibraryArray, Memory, base_of, in_c_order, without_sizes
 
@@ -130,6 +130,8 @@ class Trace:
     lines : list of Line
     names : dict
         The values that lines name.
+    strided : set of int
+        The arrays whose stride, ``t_i``, lines name.
     """
 
     def __init__(self, library: Any, given: Sequence[Any], numbers: Sequence[Any] = ()) -> None:
@@ -137,6 +139,7 @@ class Trace:
         self.level = 0
         self._made: dict[int, Any] = {}  # arrays that the call allocates or may write to, by id
         self.given, self.syntaxes = given, [*map(_syntax_of, given)]
+        self.strided: set[int] = set()
         self._sizes: dict[str, Size] = {}
         self._guards: set[str] = set()
         self._kept: dict[int, str] = {}  # by the id of a value that `names` has
@@ -224,7 +227,25 @@ class Trace:
             return None
         return LibraryArray(x, f"x_{i}"), self._memory(x, f"a_{i}", 0, dtype, self._extents(i, x))
 
-    def _extents(self, i: int, x: Any) -> list[Size]:
+    def line(self, array: Any) -> tuple[LibraryArray, Memory] | None:
+        """Return an array of one dimension on a GPU whose items do not lie one after another, and its memory.
+
+        None of others.
+        """
+        i = self.first_of(array)
+        if i is None or self._inputs[i] is not None or array.ndim != 1 or self.library.on_cpu:
+            return None
+        dtype, syntax = structs.normal("x", self.library.memory(array).dtype), self.syntaxes[i]
+        (found,) = eval(syntax.strides.replace("{v}", "x"), {"x": array})
+        stride: Any = Size(found, f"t_{i}", self)
+        self.strided.add(i)
+        if syntax is TORCH:  # in items
+            stride = stride * dtype.itemsize
+        address: Any = Size(self._read(array).address, f"a_{i}", self)
+        memory = Memory(address, dtype, self._extents(i, array), [stride], False, array)
+        return LibraryArray(array, f"x_{i}"), memory
+
+    def _extents(self, i: int, x: Any) -> list[Any]:
         return [Size(n, f"s_{i}_{axis}", self) for axis, n in enumerate(x.shape)]
 
     def _memory(self, x: Any, name: str, level: int, dtype: np.dtype[Any], shape: Sequence[Any]) -> Memory:
@@ -234,14 +255,15 @@ class Trace:
     def _read(self, x: Any) -> arrays.ArrayView:
         return arrays.read("", self.library.memory(x), self.library.on_cpu)
 
-    def first_of(self, array: Any) -> int:
-        """Return the index of an array of the call, which may be given several times."""
-        return [each is array for each in self.given].index(True)
+    def first_of(self, array: Any) -> int | None:
+        """Return the index of an array of the call, which may be given several times; None of others."""
+        found = [i for i, each in enumerate(self.given) if each is array]
+        return found[0] if found else None
 
     def array(self, array: Any) -> tuple[LibraryArray, Memory]:
         """Return an array of the call, or one that was put on the device, and its memory in C's order."""
-        if True in [each is array for each in self.given]:
-            i = self.first_of(array)
+        i = self.first_of(array)
+        if i is not None:
             found = self._inputs[i]
             if found is None:
                 found = self._inputs[i] = self._contiguous(i, array)
@@ -292,17 +314,17 @@ class Trace:
         return own, self._memory(made, f"b_{index}", self.level + 1, dtype, shape)
 
     def put(self, given: Any, source: Any, size: Any) -> None:
-        """Take an array that the library has made of one of the host, which may be a size of some length.
+        """Take an array that the library has made of one of the host.
 
-        If it is none, all calls read the same one.
+        With a size, its length, each call makes one; the host's may be a size, too. Otherwise all calls read
+        the same one, which is no result of theirs.
         """
-        if is_size(source):
-            self._known[id(given)] = self._copied(given, "put", source.text, (size,))
+        if size is not None:
+            text = source.text if is_size(source) else self.keep(source.copy())  # which may change
+            self._known[id(given)] = self._copied(given, "put", text, (size,))
             return
         shape, view = self.library.memory(given).shape, self._read(given)
-        self.names[FRESH] = self.library.fresh
-        # A result is the user's, who may write to it.
-        own = LibraryArray(given, f"{FRESH}({self.keep(given)})")
+        own = LibraryArray(given, self.keep(given))
         self._known[id(given)] = own, in_c_order(view.address, view.dtype, shape, given)
 
     def value_of(self, result: Any) -> Any:
@@ -310,9 +332,7 @@ class Trace:
         if isinstance(result, tuple):
             values = [self.value_of(each) for each in result]
             return tuple(values) if type(result) is tuple else type(result)(*values)
-        if not isinstance(result, LibraryArray):
-            return result
-        return self.library.fresh(result.real) if result.text.startswith(FRESH) else result.real
+        return result.real if isinstance(result, LibraryArray) else result
 
     # --- Calls -------------------------------------------------------------------------------------------
 
@@ -493,7 +513,6 @@ class Trace:
 _MOST_READ = 8
 _NUMBERS = re.compile(r"\b(v_|n|h)(\d+)\b")
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
-FRESH = "_fresh"
 _PACK_ADDRESS = struct.Struct("=Q").pack
 
 

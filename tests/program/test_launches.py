@@ -56,6 +56,8 @@ FUNCTIONS = {
     "transform": (lambda x: arrays.transform(scaled, x), [(8, 9)]),
     "concatenate": (lambda *x: arrays.concatenate(x), [(1 + i, 3) for i in range(16)]),
     "columns": (lambda *x: arrays.concatenate(x, axis=1), [(8, 9), (8, 2)]),
+    "strided": (lambda x: arrays.sum(x.every(3)), [(1000,)]),
+    "backwards": (lambda x: arrays.argmax(x.every(-2)), [(1000,)]),
 }
 
 
@@ -109,6 +111,22 @@ def test_values_are_those_of_the_traced_call(name, calls, monkeypatch):
         assert begin % 256 == 0 and begin >= ends
         ends = begin + one.nbytes
     assert (again.shape, again.dtype) == (result.shape, result.dtype) and again is not result
+
+
+@pytest.mark.parametrize("call", [arrays.sum, arrays.cumulative_sum, arrays.sort])
+def test_a_strided_array_is_copied_in_the_same_launch(call, gpu, calls):
+    x = new(1000)
+    known(call, [x.every(2)])
+    for step in (2, 3, 3, 7, -1, -1, -5, 2, 2):
+        calls.taken()
+        gpu.launched.clear()
+        call(x.every(step))
+        values, places = calls.taken()
+        assert any(step in words for words in values if isinstance(words, list))
+        begin = 0 if step > 0 else x.nbytes - 4
+        assert any(array is x and offset == begin for array, offset in places)
+    assert len(gpu.launched) == 1
+    assert len(made()) <= 2  # strides below 0 have one of their own
 
 
 def test_several_algorithms_are_one_launch(gpu):

@@ -31,6 +31,17 @@ class ndarray:
         self.data = SimpleNamespace(ptr=FIRST + APART * len(self.made), device_id=0)
         self.made.append(self)
 
+    def every(self, step):
+        """Return a view of each item that is a step, which may be negative, behind the one before."""
+        found = object.__new__(ndarray)
+        vars(found).update(vars(self), shape=(-(-self.shape[0] // abs(step)),), _c_contiguous=False)
+        found.size, found.strides = found.shape[0], (step * self.dtype.itemsize,)
+        found.nbytes = found.size * self.dtype.itemsize
+        found._f_contiguous, found.flags = False, SimpleNamespace(c_contiguous=False, f_contiguous=False)
+        begin = 0 if step > 0 else self.nbytes - self.dtype.itemsize
+        found.data = SimpleNamespace(ptr=self.data.ptr + begin, device_id=0)
+        return found
+
     def get(self):
         raise AssertionError("a fake GPU has no items")
 
@@ -85,6 +96,9 @@ class Calls:
         found, self.values = self.values, []
         values, places = [], []
         for value in found:
+            if not isinstance(value, int) and len(value) % 8:  # an initial value
+                values.append(value)
+                continue
             words = [value] if isinstance(value, int) else list(struct.unpack(f"={len(value) // 8}q", value))
             for i, word in enumerate(words):
                 number = (word - FIRST) // APART
