@@ -84,15 +84,10 @@ def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least:
         return out
     pairs = ZipIterator(items, CountingIterator(np.int64(0)))
     op, h_init = first_extreme(pairs.dtype, is_least)
-    if layout.rows == 1:
-        where = ZipIterator(DiscardIterator(x.dtype), out.items)
-        reduced_rows(work, pairs, where, layout, op, h_init)
-        return out
-    found = work.empty((layout.rows,), pairs.dtype)
-    reduced_rows(work, pairs, found.items, layout, op, h_init)
-    flat = found.parts[1].items
-    numbers = with_numbers(flat, layout.inner, layout.length)
-    work.copy(TransformIterator(numbers, _in_row, INT64), out.items, out.size)
+    reduced_rows(work, pairs, ZipIterator(DiscardIterator(x.dtype), out.items), layout, op, h_init)
+    if layout.rows != 1:
+        numbers = with_numbers(out.items, layout.inner, layout.length)
+        work.copy(TransformIterator(numbers, _in_row, INT64), out.items, out.size)
     return out
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -467,27 +469,43 @@ class Trace:
         if not isinstance(iterator, Iterator):
             text = self._address(iterator, 0, iterator.dtype, is_output, items)
             return f"{self.keep(_PACK_ADDRESS)}({text})"
-        packer, texts, varies = iterator.node.packer, [], False
-        for leaf, value in zip(iterator.leaves, packer.unpack(state), strict=True):
+        fields = list[tuple[str, str | bytes]]()  # struct codes, and expressions or what is always the same
+        for leaf, value in zip(iterator.leaves, iterator.node.packer.unpack(state), strict=True):
             if leaf.is_array:
                 own = items if leaf.slot.step > 0 else None
                 is_written = is_output and not leaf.slot.read_only
-                texts.append(self._address(leaf.given, leaf.start, leaf.given.dtype, is_written, own))
-                varies = True
+                text = self._address(leaf.given, leaf.start, leaf.given.dtype, is_written, own)
+                fields.append(("Q", text))
             elif isinstance(leaf.given, Packed):
-                packed = ", ".join(map(text_of, leaf.given.values))
-                texts.append(f"{self.keep(leaf.given.pack)}({packed})")
-                varies = True
-            elif leaf.slot.kind == "index" and is_size(leaf.start):
-                texts.append(leaf.start.text)
-                varies = True
-            elif leaf.slot.kind == "index" or isinstance(leaf.given, bytes):
-                texts.append(repr(value))
+                fields += self._fields(leaf.given, leaf.slot.size)
+            elif leaf.slot.kind == "index":
+                fields.append(("q", leaf.start.text if is_size(leaf.start) else struct.pack("=q", value)))
+            elif isinstance(leaf.given, bytes):
+                fields.append(("s", value))
             else:
                 raise CannotTraceError("a state that is made by a call")
-        if not varies:
+        if not [text for _, text in fields if isinstance(text, str)]:
             return repr(state)
-        return f"{self.keep(packer.pack)}({', '.join(texts)})"
+        codes, texts = list[str](), list[str]()
+        for is_constant, group in groupby(fields, lambda each: isinstance(each[1], bytes)):
+            if is_constant:
+                joined = b"".join([each for _, each in group])  # type: ignore[misc]
+                codes.append(f"{len(joined)}s")
+                texts.append(repr(joined))
+            else:
+                for code, expression in group:
+                    codes.append(code)
+                    texts.append(str(expression))
+        return f"{self.keep(_packer(''.join(codes)))}({', '.join(texts)})"
+
+    def _fields(self, given: Packed, size: int) -> list[tuple[str, str | bytes]]:
+        """Return codes and expressions of bytes that sizes are packed in."""
+        form = getattr(given.pack, "__self__", None)
+        codes = _codes_of(form.format) if isinstance(form, struct.Struct) else None
+        if codes is None or len(codes) != len(given.values):
+            return [(f"{size}s", f"{self.keep(given.pack)}({', '.join(map(text_of, given.values))})")]
+        pairs = zip(codes, given.values, strict=True)
+        return [(code, each.text if is_size(each) else struct.pack(f"={code}", each)) for code, each in pairs]
 
     def copy(self, source: Any, target: Any, nbytes: Any, copy: Any) -> None:
         """Have the driver copy bytes, which `copy` does given two addresses, their number and a stream."""
@@ -514,6 +532,19 @@ _MOST_READ = 8
 _NUMBERS = re.compile(r"\b(v_|n|h)(\d+)\b")
 _NEVER = re.compile(r"s_\d+_\d+ < 0")  # of an extent
 _PACK_ADDRESS = struct.Struct("=Q").pack
+
+
+@lru_cache(512)
+def _packer(codes: str) -> Callable[..., bytes]:
+    return struct.Struct(f"={codes}").pack
+
+
+@lru_cache(512)
+def _codes_of(form: str) -> list[str] | None:
+    """Return the code of each value of a format without gaps; None of others."""
+    if form[:1] != "=" or not re.fullmatch(r"=(\d*[bBhHiIqQfd?])*", form):
+        return None
+    return [code for count, code in re.findall(r"(\d*)(.)", form[1:]) for _ in range(int(count or 1))]
 
 
 def _syntax_of(x: Any) -> ArraySyntax:
