@@ -159,7 +159,7 @@ def _moved(work: Work, keys: Any, ends: list[int], wanted: list[int], group: Gro
         return [raw(items[at[r] : at[r + 1]]) for r in range(size)]
 
     send, recv = parts(keys, ends, wanted), parts(out, wanted, ends)
-    stream = None if work.library.on_cpu else work.stream or 0
+    stream = work.stream
     copied(send[rank], recv[rank], stream)
     send[rank], recv[rank] = send[rank][:0], recv[rank][:0]
     group.exchange(send, recv, stream)

@@ -2,12 +2,12 @@
 
 A shard reduces to one small record: a value, whether there is one, and, for runs of keys, the keys at its
 borders. Records combine by the user's operator, lifted: a record without a value leaves the other as it is,
-and no operator needs an identity. The prefix of a shard is the reduction of the records before it. How
-records travel is not said here.
+and no operator needs an identity. The prefix of a shard is the reduction of the records before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,8 @@ from ..iterators import PermutationIterator, TransformIterator, TransformOutputI
 from ..operators import Op, OpKind
 from ..reduce import reduce_into
 from ..transform import unary_transform
+from .comm import cleared
+from .group import Group
 
 THREE = np.dtype([("own", INT64), ("before", INT64), ("all", INT64)], align=True)  # counts
 
@@ -187,6 +189,35 @@ class KeyedCarry(Carry):
             unary_transform(*mended, OpKind.IDENTITY),
             unary_transform(self.read_counts(record, record), three, OpKind.IDENTITY),
         )
+
+
+class Records:
+    """The records of all ranks, which they gather.
+
+    Attributes
+    ----------
+    own, every : arrays
+        The one of this rank, and those of all.
+    """
+
+    def __init__(self, work: Work, group: Group, carry: Carry) -> None:
+        self.own, self.every = filled(work, carry), work.temporary(group.size, carry.record)
+        self._gather = group.gathering(self.own, self.every)
+
+    def gather(self, work: Work, has_items: Any, make: Callable[[], None]) -> None:
+        """Gather what `make` writes to `own`; a shard without items has a record without a value."""
+        if has_items:
+            make()
+        else:
+            cleared(self.own, work.stream)
+        self._gather(work.stream)
+
+
+def filled(work: Work, carry: Carry) -> Any:
+    """Return memory for one record, which has no value yet."""
+    record = work.temporary(1, carry.record)
+    carry.fold(work, record, 0, record)
+    return record
 
 
 def value_in(record: Any) -> Any:

@@ -59,6 +59,7 @@ class Comm(Protocol):
 
 
 E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -81,6 +82,14 @@ def on_all(error: E) -> E:
 def is_on_all(error: BaseException) -> bool:
     """Whether all ranks raise an error."""
     return bool(error.__dict__.get("_on_all"))
+
+
+def attempted(call: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """Return the result of a call, or its error, which other ranks are to be told."""
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
 
 
 def awaited(is_done: Callable[[], Any], timeout: float, look: Callable[[], None]) -> bool:

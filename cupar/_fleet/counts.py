@@ -14,7 +14,8 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..reduce import reduce_into
 from .carry import THREE
 from .group import Group
-from .sharded import IteratorCache, first_items
+from .replay import IteratorCache
+from .shard_items import first_items
 
 _ZERO = np.zeros(1, THREE)
 
@@ -77,8 +78,8 @@ class Counts:
         parts = ZipIterator(PermutationIterator(counts, places), ranks, constant(self._group.rank))
         return TransformIterator(parts, _counted, THREE)
 
-    def write(self, work: Work, counts: Any, stream: Any) -> None:
+    def write(self, work: Work, counts: Any) -> None:
         """Write the numbers of this rank, then of those before it, then of all: a row of parts each."""
-        self._gather(stream)
+        self._gather(work.stream)
         for given, three in zip(self._given, self._outputs(work, counts), strict=True):
             work.run(self._reduce, given, three, self._group.size, _ZERO)

@@ -10,8 +10,8 @@ from .._base import device
 from .._functions import libraries
 from .._functions.calls import Work
 from .._functions.described import Surface, written
-from .group import collective
-from .group import group as group_of
+from .engines import collective
+from .engines import group as group_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -216,15 +216,8 @@ def histogram(work: Work, x: Any, /, *, bins: Any = 10, range: Any = None, group
     edges = edges_of(x, bins, range)
     digest = sha256(edges.tobytes()).hexdigest()[:12]
     group.compare("histogram", {"dtype of x": str(x.dtype), "edges": f"{edges.dtype} {digest}"})
-    counts: Any = None
-    error: Exception | None = None
-    with group.building():
-        try:
-            counts = histogram_of(work, x, None, bins, range, False)
-        except Exception as failure:
-            error = failure
-    group.compare("histogram", {}, error)
-    group.total(counts.hist.items, None if work.library.on_cpu else work.stream or 0)
+    counts = group.built("histogram", lambda: histogram_of(work, x, None, bins, range, False))
+    group.total(counts.hist.items, work.stream)
     return Histogram(counts.hist.own, counts.edges.own)
 
 

@@ -103,7 +103,7 @@ class Halves:
 
     def _searched(self, work: Work, keys: Any, sizes: list[int], low: int, high: int) -> tuple[int, int]:
         now, then = self._windows
-        width, stream = high - low, None if work.library.on_cpu else work.stream or 0
+        width, stream = high - low, work.stream
         own, other = self._records[:_SAMPLES], self._records[_SAMPLES:]
         work.run(self._begin, ZipIterator(constant(low), constant(high)), _window(now), 1)
         while width > 0:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import histogram as local
 from .._arguments.order import two_phases
 from .._functions.calls import Work
-from ..histogram import histogram_even as local_histogram
-from .group import collective
-from .sharded import Sharded, items_of, made
+from .engines import collective
+from .shard_items import items_of
+from .sharded import Sharded, made, run_of
 
 _LEVELS = "number of levels", "lower level", "upper level"
 
@@ -18,19 +19,9 @@ class Histogram(Sharded):
 
     _sends_sizes = True
 
-    def run(
-        self,
-        d_samples: Any,
-        d_histogram: Any,
-        h_num_output_levels: Any,
-        h_lower_level: Any,
-        h_upper_level: Any,
-        num_samples: int,
-        stream: Any = None,
-    ) -> None:
+    @run_of(local.Histogram.run)
+    def run(self) -> None:
         """Count the first `num_samples` samples of each shard; `stream` as in `cupar.Algorithm`."""
-        levels = h_num_output_levels, h_lower_level, h_upper_level
-        self._run(stream, (d_samples, d_histogram, *levels, num_samples))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -39,16 +30,16 @@ class Histogram(Sharded):
     def _build(self, work: Work, *given: Any, **levels: Any) -> None:
         super()._build(work, *given)
 
-    def _alike(self, d_samples: Any, d_histogram: Any, levels: Any, lower: Any, upper: Any, n: int) -> Any:
-        return dict(zip(_LEVELS, (levels, lower, upper), strict=True))
+    def _alike(self, *given: Any) -> dict[str, Any]:
+        return dict(zip(_LEVELS, given[2:5], strict=True))
 
-    def _call(self, work: Work, d_samples: Any, d_histogram: Any, *given: Any) -> None:
-        levels, lower, upper, n = given
+    def _call(self, work: Work, *given: Any) -> None:
+        _, d_histogram, levels, _, _, num_samples = given
         if self._agrees():
-            self.group.sizes(n, **self._alike(d_samples, d_histogram, *given))
-        work.run(self._local, d_samples, d_histogram, levels, lower, upper, n)
+            self.group.sizes(num_samples, **self._alike(*given))
+        work.run(self._local, *given)
         counts = items_of(work, "d_histogram", d_histogram)[: int(levels) - 1]
-        self.group.total(counts, self._stream(work))
+        self.group.total(counts, work.stream)
 
 
 @collective
@@ -98,4 +89,4 @@ def histogram_even(
     """
     levels = h_num_output_levels, h_lower_level, h_upper_level
     given = d_samples, d_histogram, *levels, num_samples
-    return made(Histogram, group, local_histogram, *given, **dict(zip(_LEVELS, levels, strict=True)))
+    return made(Histogram, group, local.histogram_even, *given, **dict(zip(_LEVELS, levels, strict=True)))

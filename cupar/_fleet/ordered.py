@@ -106,7 +106,7 @@ def _at(work: Work, keys: Operand, places: Any, sizes: list[int], found: Group) 
     if keys.size:
         mine = work.put(np.where(owners == found.rank, within, 0))
         work.copy(PermutationIterator(keys.items, mine), own, len(places))
-    found.gather(raw(own), raw(records), None if work.library.on_cpu else work.stream or 0)
+    found.gather(raw(own), raw(records), work.stream)
     picked = work.temporary(len(places), keys.dtype)
     known = work.put(owners * len(places) + np.arange(len(places)))
     work.copy(PermutationIterator(records, known), picked, len(places))

@@ -4,80 +4,74 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import partition as local
 from .._arguments.order import two_phases
 from .._functions.axes import INT64, constant
 from .._functions.calls import Work
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op, OpKind
-from ..partition import select as local_select
-from ..partition import three_way_partition as local_partition
 from ..transform import unary_transform
 from .counts import Counts, check_counts
-from .group import collective
-from .sharded import Sharded, made
+from .engines import collective
+from .sharded import Sharded, made, run_of
 
 
-class Select(Sharded):
+class _Kept(Sharded):
+    """The common part of both: the number of items in each part is counted, and that of all ranks."""
+
+    _allocates = False
+    _parts: int
+
+    def _build(self, work: Work, *given: Any) -> None:
+        arrays, operators = given[: self._parts + 1], given[self._parts + 2 :]
+        check_counts("d_num_selected_out", given[self._parts + 1], self._parts)
+        self._counts = Counts(work, self.group, self._parts)
+        self._local = self._factory(*arrays, INT64, *operators)
+
+    def _call(self, work: Work, *given: Any) -> None:
+        *arrays, d_num, num_items = given
+        work.run(self._local, *arrays, self._counts.own, num_items)
+        self._count_rest(work, num_items)
+        self._counts.write(work, d_num)
+
+    def _count_rest(self, work: Work, num_items: int) -> None:
+        """Count a part that the algorithm does not count."""
+
+
+class Select(_Kept):
     """A selection of the items of an array in shards for which a predicate holds; see `select`."""
 
-    _allocates = False
+    _parts = 1
 
-    def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
+    @run_of(local.Select.run)
+    def run(self) -> None:
         """Select from the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
-        self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(self, work: Work, d_in: Any, d_out: Any, d_num: Any, cond: Op) -> None:
-        check_counts("d_num_selected_out", d_num)
-        self._counts = Counts(work, self.group, 1)
-        self._local = local_select(d_in, d_out, INT64, cond)
 
-    def _call(self, work: Work, d_in: Any, d_out: Any, d_num: Any, num_items: int) -> None:
-        work.run(self._local, d_in, d_out, self._counts.own, num_items)
-        self._counts.write(work, d_num, self._stream(work))
-
-
-class ThreeWayPartition(Sharded):
+class ThreeWayPartition(_Kept):
     """A partition of an array in shards into three; see `three_way_partition`."""
 
-    _allocates = False
+    _parts = 3
 
-    def run(
-        self,
-        d_in: Any,
-        d_first_part_out: Any,
-        d_second_part_out: Any,
-        d_unselected_out: Any,
-        d_num_selected_out: Any,
-        num_items: int,
-        stream: Any = None,
-    ) -> None:
+    @run_of(local.ThreeWayPartition.run)
+    def run(self) -> None:
         """Partition the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
-        outputs = d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out
-        self._run(stream, (d_in, *outputs, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(
-        self, work: Work, d_in: Any, first: Any, second: Any, rest: Any, d_num: Any, *predicates: Op
-    ) -> None:
-        check_counts("d_num_selected_out", d_num, 3)
-        self._counts = Counts(work, self.group, 3)
-        self._local = local_partition(d_in, first, second, rest, INT64, *predicates)
+    def _build(self, work: Work, *given: Any) -> None:
+        super()._build(work, *given)
         unary_transform(_unselected(INT64, INT64, 0), INT64, OpKind.IDENTITY)
 
-    def _call(
-        self, work: Work, d_in: Any, first: Any, second: Any, rest: Any, d_num: Any, num_items: int
-    ) -> None:
+    def _count_rest(self, work: Work, num_items: int) -> None:
         own = self._counts.own
-        work.run(self._local, d_in, first, second, rest, own, num_items)
         work.copy(_unselected(own, own[1:], num_items), own[2:], 1)
-        self._counts.write(work, d_num, self._stream(work))
 
 
 def _unselected(first: Any, second: Any, num_items: int) -> Any:
@@ -126,7 +120,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
     >>> print(kept[: counts[0]], counts)
     [3 2] [2 0 2]
     """
-    return made(Select, group, local_select, d_in, d_out, d_num_selected_out, cond)
+    return made(Select, group, local.select, d_in, d_out, d_num_selected_out, cond)
 
 
 @collective
@@ -182,4 +176,4 @@ def three_way_partition(
     """
     outputs = d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out
     predicates = select_first_part_op, select_second_part_op
-    return made(ThreeWayPartition, group, local_partition, d_in, *outputs, *predicates)
+    return made(ThreeWayPartition, group, local.three_way_partition, d_in, *outputs, *predicates)

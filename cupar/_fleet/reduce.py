@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import reduce as local
 from .._arguments.order import two_phases
 from .._functions.axes import INT64
 from .._functions.calls import Work
@@ -11,11 +12,10 @@ from .._obtain.arguments import in_order
 from ..iterators import DiscardIterator, TransformOutputIterator
 from ..operators import Op
 from ..partition import select
-from ..reduce import reduce_into as local_reduce
-from .carry import Carry, value_in
-from .comm import cleared
-from .group import collective
-from .sharded import IteratorCache, Sharded, made
+from .carry import Carry, Records, value_in
+from .engines import collective
+from .replay import IteratorCache
+from .sharded import Sharded, made, run_of
 
 
 def _there(record: Any) -> Any:
@@ -27,13 +27,13 @@ class Reduce(Sharded):
 
     _allocates, _takes_init = False, True
 
-    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+    @run_of(local.Reduce.run)
+    def run(self) -> None:
         """Reduce the first `num_items` items of each shard into ``d_out[0]`` of every rank.
 
         `h_init` is the initial value, of the kind the reduction was built with; `stream` as in
         `cupar.Algorithm`.
         """
-        self._run(stream, (d_in, d_out, num_items, h_init))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -44,8 +44,8 @@ class Reduce(Sharded):
         self._carry = carry = Carry(op, self._accumulator())
         self._has_init = has_init = h_init is not None
         self._total = carry.total(d_in, commutative)
-        self._records_of(work, carry)
-        self._written = carry.written(self._own)
+        self._records = Records(work, self.group, carry)
+        self._written = carry.written(self._records.own)
         self._out = IteratorCache(lambda d_out: TransformOutputIterator(d_out, value_in, carry.record))
         if has_init:
             self._fold = carry.folding(self._out(work, d_out))
@@ -57,20 +57,16 @@ class Reduce(Sharded):
         return self._carry.alike(h_init) if self._has_init else {}
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
-        carry, stream = self._carry, self._stream(work)
+        carry, records = self._carry, self._records
         init = carry.begun(h_init, self._has_init)
-        if num_items:
-            work.run(self._total, carry.read(d_in), self._written, num_items)
-        else:
-            cleared(self._own, stream)
-        if self._has_init and stream is None:
-            self.group.begin_with(carry.alike(h_init))
-        self._gather(stream)
+        records.gather(
+            work, num_items, lambda: work.run(self._total, carry.read(d_in), self._written, num_items)
+        )
         out, size = self._out(work, d_out), self.group.size
         if self._has_init:
-            work.run(self._fold, self._records, out, size, init)
+            work.run(self._fold, records.every, out, size, init)
             return
-        carry.fold(work, self._records, size, self._folded)
+        carry.fold(work, records.every, size, self._folded)
         work.run(self._write, self._folded, out, DiscardIterator(INT64), 1)
 
 
@@ -119,4 +115,4 @@ def reduce_into(
     >>> print(total)
     [10]
     """
-    return made(Reduce, group, local_reduce, d_in, d_out, op, h_init, commutative=commutative)
+    return made(Reduce, group, local.reduce_into, d_in, d_out, op, h_init, commutative=commutative)

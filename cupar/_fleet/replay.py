@@ -1,10 +1,10 @@
-"""Repeated calls of ranks: captured once as a graph, with their gathers, and known by where arrays are."""
+"""What is kept of calls, and found by where their arrays are: graphs of whole calls, and iterators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from .._arguments.tokens import NoTokenError
 from .._base.bounded import of_builds
 from .._base.data import Recent
 from .._device import arrays, driver
+from .._ir.iterator import Iterator
 from ..host import View
+
+if TYPE_CHECKING:
+    from .._functions.calls import Work
 
 _MOST = 8  # calls of an algorithm in a generation of its table
 
@@ -60,6 +64,30 @@ class Replays:
         except Exception:  # some work cannot be captured
             return False
 
+
+class IteratorCache:
+    """Iterators over arrays, kept by where these are: to make one takes longer than to launch a kernel."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._known: Recent[Hashable, Any] = Recent(8)
+
+    def __call__(self, work: Work, *arrays: Any) -> Any:
+        """Return the iterator for arrays and numbers."""
+        if work.library.on_cpu or any(isinstance(each, Iterator) for each in arrays):
+            return self._make(*arrays)
+        key = place_key(arrays)
+        found = self._known.find(key)
+        if found is None:
+            try:
+                kept = [*map(without_memory, arrays)]
+            except ValueError:  # it is strided, which is said of the array
+                return self._make(*arrays)
+            found = self._known[key] = self._make(*kept)
+        return found
+
+
+# --- Keys ------------------------------------------------------------------------------------------------
 
 _MAKERS: Recent[tuple[type, ...], Any] = of_builds(Recent(128))  # of keys, by the classes of arguments
 

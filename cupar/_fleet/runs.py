@@ -6,73 +6,80 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments.order import two_phases
+from .. import runs as local
+from .._arguments.order import signature, two_phases
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
 from ..iterators import ConstantIterator, DiscardIterator, ZipIterator
 from ..operators import Op, OpKind
-from ..runs import reduce_by_key as local_reduce_by_key
-from ..runs import run_length_encode as local_encode
 from ..unique import unique_by_key as local_unique
-from .carry import KeyedCarry
-from .comm import cleared
+from .carry import KeyedCarry, Records
 from .counts import check_counts, three_of
-from .group import collective
-from .sharded import IteratorCache, Sharded, begin, first_items, items_of, made
+from .engines import collective
+from .replay import IteratorCache
+from .shard_items import first_items, items_from
+from .sharded import Sharded, made, run_of
 
 
 class _Runs(Sharded):
     """The common part of algorithms on runs: runs of the shard are reduced, and borders are joined."""
 
     _allocates = False
-    _num_name = "d_out_num_runs"
+    _aggregates: str  # the parameter of the output that is read back at borders
+    _op: Any = None  # combines values, unless users give that
 
-    def _prepare(
-        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, op: Op, equality: Op | None
-    ) -> None:
-        """Build for runs of `keys`, whose `values` go to `aggregates`."""
+    def _operands(self, *arrays: Any) -> tuple[Any, ...]:
+        """Return the keys of a call, the output for those of runs, values, and the output for results."""
+        return arrays
+
+    def _build(self, work: Work, *given: Any) -> None:
+        *names, d_num_name, _ = signature(type(self).run).parameters
+        arrays, operators = given[: len(names)], given[len(names) + 1 :]
+        read_back = arrays[names.index(self._aggregates)]
+        if not over(self._aggregates, read_back).node.readable:
+            what = "expected an array, since values at borders are read back"
+            raise TypeError(f"{self._aggregates}: {what}, got {read_back!r}")
+        check_counts(d_num_name, given[len(names)])
+        op, equality = operators if self._op is None else (self._op, *operators)
+        keys, unique, values, aggregates = self._operands(*arrays)
         value, key = over("d_out_aggregates", aggregates).dtype, over("d_in_keys", keys).dtype
         self._carry = carry = KeyedCarry(op, value, key, equality)
-        self._local = local_reduce_by_key(keys, unique, carry.read(values), aggregates, INT64, op, equality)
-        self._records_of(work, carry)
-        self._later = self._records[self.group.rank + 1 :]
+        self._local = local.reduce_by_key(keys, unique, carry.read(values), aggregates, INT64, op, equality)
+        self._records = records = Records(work, self.group, carry)
         self._before, self._after = (work.temporary(1, carry.record) for _ in range(2))
         self._count = count = work.temporary(1, INT64)
 
         def border(keys: Any, aggregates: Any, num_items: int) -> Any:
-            last = begin(items_of(work, "d_in_keys", keys), num_items - 1)
-            return carry.read_border(keys, last, aggregates, count)
+            return carry.read_border(
+                keys, items_from(work, "d_in_keys", keys, num_items - 1), aggregates, count
+            )
 
         def counting(counts: Any) -> Any:
-            check_counts(self._num_name, counts)
-            return three_of(first_items(work, self._num_name, counts, 3))
+            check_counts(d_num_name, counts)
+            return three_of(first_items(work, d_num_name, counts, 3))
 
         def mending(aggregates: Any, counts: Any) -> Any:
-            given = carry.read_mended(self._before, self._own, self._after, aggregates)
+            given = carry.read_mended(self._before, records.own, self._after, aggregates)
             return given, ZipIterator(aggregates, counting(counts))
 
-        self._border, self._mending, self._counting = (
-            IteratorCache(border),
-            IteratorCache(mending),
-            IteratorCache(counting),
-        )
+        self._border, self._mending = IteratorCache(border), IteratorCache(mending)
+        self._counting = IteratorCache(counting)
         self._counted = carry.read_counts(self._before, self._after)
-        self._make, self._mend, self._write = carry.prepared(keys, aggregates)
+        self._make_border, self._mend, self._write = carry.prepared(keys, aggregates)
 
-    def _reduced(
-        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, d_num: Any, num_items: int
-    ) -> None:
-        carry, group, stream = self._carry, self.group, self._stream(work)
-        if num_items:
+    def _call(self, work: Work, *given: Any) -> None:
+        *arrays, d_num, num_items = given
+        keys, unique, values, aggregates = self._operands(*arrays)
+        carry, records, rank, behind = self._carry, self._records, self.group.rank, self.group.rank + 1
+
+        def reduce() -> None:
             work.run(self._local, keys, unique, carry.read(values), aggregates, self._count, num_items)
-            work.run(self._make, self._border(work, keys, aggregates, num_items), self._own, 1)
-        else:
-            cleared(self._own, stream)
-        self._gather(stream)
-        behind = group.rank + 1
-        carry.fold(work, self._records, group.rank, self._before)
-        carry.fold(work, self._later, group.size - behind, self._after)
+            work.run(self._make_border, self._border(work, keys, aggregates, num_items), records.own, 1)
+
+        records.gather(work, num_items, reduce)
+        carry.fold(work, records.every, rank, self._before)
+        carry.fold(work, records.every[behind:], self.group.size - behind, self._after)
         if num_items:
             work.run(self._mend, *self._mending(work, aggregates, d_num), 1)
         else:
@@ -81,6 +88,8 @@ class _Runs(Sharded):
 
 class ReduceByKey(_Runs):
     """A reduction of runs of equal keys, which may cross shards; see `reduce_by_key`."""
+
+    _aggregates = "d_out_aggregates"
 
     def run(
         self,
@@ -96,15 +105,6 @@ class ReduceByKey(_Runs):
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
         self._run(stream, (*arrays, num_items))
 
-    def _build(
-        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, d_num: Any, *ops: Any
-    ) -> None:
-        _readable("d_out_aggregates", aggregates)
-        check_counts(self._num_name, d_num)
-        self._prepare(work, keys, unique, values, aggregates, *ops)
-
-    _call = _Runs._reduced
-
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
@@ -113,40 +113,29 @@ class ReduceByKey(_Runs):
 class RunLengthEncode(_Runs):
     """A run-length encoding of an array in shards; see `run_length_encode`."""
 
-    _ones: ConstantIterator
+    _aggregates, _op = "d_out_counts", OpKind.PLUS
 
-    def run(
-        self,
-        d_in: Any,
-        d_out_unique: Any,
-        d_out_counts: Any,
-        d_out_num_runs: Any,
-        num_items: int,
-        stream: Any = None,
-    ) -> None:
+    @run_of(local.RunLengthEncode.run)
+    def run(self) -> None:
         """Encode the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
-        self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
-
-    def _build(
-        self, work: Work, d_in: Any, unique: Any, counts: Any, d_num: Any, equality: Op | None
-    ) -> None:
-        _readable("d_out_counts", counts)
-        check_counts(self._num_name, d_num)
-        self._ones = ConstantIterator(np.ones((), over("d_out_counts", counts).dtype)[()])
-        self._prepare(work, d_in, unique, self._ones, counts, OpKind.PLUS, equality)
-
-    def _call(self, work: Work, d_in: Any, unique: Any, counts: Any, d_num: Any, num_items: int) -> None:
-        self._reduced(work, d_in, unique, self._ones, counts, d_num, num_items)
 
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
+    def _build(self, work: Work, *given: Any) -> None:
+        self._ones = ConstantIterator(np.ones((), over("d_out_counts", given[2]).dtype)[()])
+        super()._build(work, *given)
+
+    def _operands(self, *arrays: Any) -> tuple[Any, ...]:
+        d_in, unique, counts = arrays
+        return d_in, unique, self._ones, counts
+
 
 class UniqueByKey(_Runs):
     """A selection of the first item of each run of equal keys; see `unique_by_key`."""
 
-    _num_name = "d_out_num_selected"
+    _aggregates = "d_out_keys"
 
     def run(
         self,
@@ -162,36 +151,22 @@ class UniqueByKey(_Runs):
         arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
         self._run(stream, (*arrays, num_items))
 
-    def _build(
-        self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, d_num: Any, equality: Op
-    ) -> None:
-        _readable("d_out_keys", out_keys)
-        check_counts(self._num_name, d_num)
-        values, aggregates = _beside(keys, items), _beside(out_keys, out_items)
-        self._prepare(work, keys, DiscardIterator(keys), values, aggregates, _first, equality)
-
-    def _call(
-        self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, d_num: Any, num_items: int
-    ) -> None:
-        values, aggregates = _beside(keys, items), _beside(out_keys, out_items)
-        self._reduced(work, keys, DiscardIterator(keys), values, aggregates, d_num, num_items)
-
     @two_phases(run)
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
+    @staticmethod
+    def _op(a: Any, b: Any) -> Any:
+        """Keep the first item of a run."""
+        return a
+
+    def _operands(self, *arrays: Any) -> tuple[Any, ...]:
+        keys, items, out_keys, out_items = arrays
+        return keys, DiscardIterator(keys), _beside(keys, items), _beside(out_keys, out_items)
+
 
 def _beside(keys: Any, items: Any) -> Any:
     return keys if items is None else ZipIterator(keys, items)
-
-
-def _first(a: Any, b: Any) -> Any:
-    return a
-
-
-def _readable(name: str, array: Any) -> None:
-    if not over(name, array).node.readable:
-        raise TypeError(f"{name}: expected an array, since values at borders are read back, got {array!r}")
 
 
 @collective
@@ -253,7 +228,7 @@ def reduce_by_key(
     [1 2] [21 20]
     """
     arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
-    return made(ReduceByKey, group, local_reduce_by_key, *arrays, op, equality_op)
+    return made(ReduceByKey, group, local.reduce_by_key, *arrays, op, equality_op)
 
 
 @collective
@@ -304,7 +279,7 @@ def run_length_encode(
     [7 9 7] [2 1 1]
     """
     arrays = d_in, d_out_unique, d_out_counts, d_out_num_runs
-    return made(RunLengthEncode, group, local_encode, *arrays, equality_op)
+    return made(RunLengthEncode, group, local.run_length_encode, *arrays, equality_op)
 
 
 @collective

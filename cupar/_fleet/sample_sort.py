@@ -23,7 +23,8 @@ from ..sort import merge_sort as local_merge_sort
 from . import splitters
 from .comm import copied, raw, viewed
 from .halves import Halves
-from .sharded import Sharded, first_items
+from .shard_items import first_items
+from .sharded import Sharded
 
 _WORD = 16  # bytes: what begins so is exchanged quicker
 _SLICE, _MOST_SLICES = 2**27, 8  # bytes of a slice that is merged as the next one comes, at least
@@ -127,7 +128,7 @@ class Sort(Sharded):
         own, mine = work.temporary(most, self._key), places[self.group.rank]
         records = work.temporary(most * group.size, self._key)
         work.copy(PermutationIterator(keys, work.put(mine)), own, len(mine))
-        group.gather(raw(own), raw(records), self._stream(work))
+        group.gather(raw(own), raw(records), work.stream)
         known = np.concatenate([r * most + np.arange(len(each)) for r, each in enumerate(places)])
         given = PermutationIterator(records, work.put(known))
         found, order = work.temporary(len(known), self._key), work.empty((len(known),), INT64)
@@ -145,7 +146,7 @@ class Sort(Sharded):
         Return the pieces of this one, in rank order, and what waits for each slice. Whole words are sent,
         from places where such begin: what lies beside a part goes with it.
         """
-        rank, size, stream = self.group.rank, self.group.size, self._stream(work)
+        rank, size, stream = self.group.rank, self.group.size, work.stream
         arena, at, slices = buffers[-1], 0, self._slices(cuts)
         pieces: list[list[Any]] = [[] for _ in range(size)]
         exchanges: list[list[tuple[list[Any], list[Any]]]] = [[] for _ in range(slices)]

@@ -17,10 +17,11 @@ from ..operators import Op, OpKind
 from ..scan import exclusive_scan as local_exclusive
 from ..scan import inclusive_scan as local_inclusive
 from ..transform import binary_transform, unary_transform
-from .carry import Carry
-from .comm import cleared, copied, raw
-from .group import collective
-from .sharded import Sharded, begin, items_of, made
+from .carry import Carry, Records
+from .comm import copied, raw
+from .engines import collective
+from .shard_items import items_from
+from .sharded import Sharded, made
 
 
 class Prefix:
@@ -95,8 +96,8 @@ class Scan(Sharded):
         scan, inclusive = self._factory, self._factory is local_inclusive
         self._carry, self._op, self._applied = records, op, carry == "applied"
         self._has_init, self._result = h_init is not None, None if self._applied else self._returned
-        self._records_of(work, records)
-        self._prefix, self._written = work.temporary(1, records.record), records.written(self._own)
+        self._records = Records(work, self.group, records)
+        self._prefix, self._written = work.temporary(1, records.record), records.written(self._records.own)
         self._plain: Any = None  # nothing comes before this shard
         self._before_it = value = records.value_of(self._prefix)
         if self._applied:
@@ -111,16 +112,13 @@ class Scan(Sharded):
             raise TypeError('d_out: expected an array of the accumulator\'s dtype with carry="returned"')
         self._scan = scan(d_in, d_out, op, None if inclusive else h_init)
         self._first = records.first(d_out if inclusive else d_in)
-        last = d_out, records.value, records.written(self._own)
-        self._last = None if inclusive else binary_transform(*last, op)
+        self._last = None if inclusive else binary_transform(d_out, records.value, self._written, op)
 
     def _alike(self, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> dict[str, Any]:
         return self._carry.alike(h_init) if self._has_init else {}
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
         init = self._carry.begun(h_init, self._has_init)
-        if self._has_init and work.library.on_cpu:
-            self.group.begin_with(self._carry.alike(h_init))
         if self._applied:
             self._after(work, d_in, d_out, num_items, init)
         else:
@@ -128,55 +126,55 @@ class Scan(Sharded):
 
     def _after(self, work: Work, d_in: Any, d_out: Any, num_items: int, init: Any) -> None:
         """Scan the shard, beginning with its prefix."""
-        carry, group, prefix, stream = self._carry, self.group, self._prefix, self._stream(work)
-        if group.rank < group.size - 1:  # nothing comes after the last one
-            if num_items:
+        carry, records, rank, prefix = self._carry, self._records, self.group.rank, self._prefix
+
+        def total() -> None:
+            if rank < self.group.size - 1:  # nothing comes after the last one
                 work.run(self._total, carry.read(d_in), self._written, num_items)
-            else:
-                cleared(self._own, stream)
-        self._gather(stream)
-        if self._plain is not None:
-            if num_items:
-                work.run(self._plain, d_in, d_out, num_items)
+
+        records.gather(work, num_items, total)
+        if not num_items:
             return
-        carry.fold(work, self._records, group.rank, prefix, init)
+        if self._plain is not None:
+            work.run(self._plain, d_in, d_out, num_items)
+            return
+        carry.fold(work, records.every, rank, prefix, init)
         value = self._before_it
-        if self._has_init or not num_items:
-            if num_items:
-                work.run(self._scan, d_in, d_out, num_items, value)
+        if self._has_init:
+            work.run(self._scan, d_in, d_out, num_items, value)
             return
         # There may be nothing before it, which the host does not know. So its first item is combined with
         # what there is, as the next record, and the others come after that.
-        mine = self._records[group.rank : group.rank + 1]
+        mine = records.every[rank : rank + 1]
         work.run(self._first, carry.read(d_in), carry.written(mine), 1)
-        carry.fold(work, self._records, group.rank + 1, prefix)
+        carry.fold(work, records.every, rank + 1, prefix)
         work.run(self._write, value, d_out, 1)
         if num_items > 1:
-            rest = (begin(items_of(work, name, each), 1) for name, each in (("d_in", d_in), ("d_out", d_out)))
+            rest = items_from(work, "d_in", d_in, 1), items_from(work, "d_out", d_out, 1)
             work.run(self._scan, *rest, num_items - 1, value)
 
     def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> None:
         """Scan the shard alone, and find its prefix."""
-        carry, stream = self._carry, self._stream(work)
-        if num_items:
-            last = begin(items_of(work, "d_out", d_out), num_items - 1)
+        carry, records = self._carry, self._records
+
+        def scan() -> None:
+            last = items_from(work, "d_out", d_out, num_items - 1)
             if self._last is None:
                 work.run(self._scan, d_in, d_out, num_items)
                 work.run(self._first, last, self._written, 1)
             else:  # the last item is kept first, as `d_in` and `d_out` may be in the same memory
-                read = carry.read(begin(items_of(work, "d_in", d_in), num_items - 1))
+                read = carry.read(items_from(work, "d_in", d_in, num_items - 1))
                 work.run(self._first, read, self._written, 1)
                 work.run(self._scan, d_in, d_out, num_items, h_init)
-                work.run(self._last, last, carry.value_of(self._own), self._written, 1)
-        else:
-            cleared(self._own, stream)
-        self._gather(stream)
-        carry.fold(work, self._records, self.group.rank, self._prefix, init)
+                work.run(self._last, last, carry.value_of(records.own), self._written, 1)
+
+        records.gather(work, num_items, scan)
+        carry.fold(work, records.every, self.group.rank, self._prefix, init)
 
     def _returned(self, work: Work) -> Prefix:
         """Return the prefix of the last call, in memory of its own."""
         record = work.temporary(1, self._carry.record)
-        copied(raw(self._prefix), raw(record), self._stream(work))
+        copied(raw(self._prefix), raw(record), work.stream)
         return Prefix(self._carry, record, self._op)
 
 

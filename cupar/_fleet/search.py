@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import search as local
 from .._functions.calls import Work
 from ..operators import Op, OpKind
-from ..search import lower_bound as local_lower_bound
-from ..search import upper_bound as local_upper_bound
-from .group import collective
-from .sharded import Sharded, checksums, items_of, made
+from .engines import collective
+from .shard_items import checksums, items_of
+from .sharded import Sharded, made, run_of
 
 
 class BinarySearch(Sharded):
@@ -17,26 +17,23 @@ class BinarySearch(Sharded):
 
     _sends_sizes = True
 
-    def run(
-        self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
-    ) -> None:
+    @run_of(local.BinarySearch.run)
+    def run(self) -> None:
         """Search the first `num_items` items of each shard for the same `num_values` values on all ranks."""
-        self._run(stream, (d_data, num_items, d_values, num_values, d_out))
 
     __call__ = run
 
-    def _alike(self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any) -> Any:
-        return {"num_values": num_values}
+    def _alike(self, *given: Any) -> dict[str, Any]:
+        return {"num_values": given[3]}
 
-    def _call(
-        self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
-    ) -> None:
+    def _call(self, work: Work, *given: Any) -> None:
+        _, num_items, d_values, num_values, d_out = given
         if self._agrees():
-            alike = self._alike(d_data, num_items, d_values, num_values, d_out)
-            self.group.sizes(num_items, **alike, **checksums(work, num_values, d_values=d_values))
-        work.run(self._local, d_data, num_items, d_values, num_values, d_out)
+            alike = checksums(work, num_values, d_values=d_values)
+            self.group.sizes(num_items, num_values=num_values, **alike)
+        work.run(self._local, *given)
         # What goes before a value in the whole is what does so in each shard.
-        self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))
+        self.group.total(items_of(work, "d_out", d_out)[:num_values], work.stream)
 
 
 @collective
@@ -79,7 +76,7 @@ def lower_bound(
     >>> print(places)
     [1 3]
     """
-    return made(BinarySearch, group, local_lower_bound, d_data, d_values, d_out, comp)
+    return made(BinarySearch, group, local.lower_bound, d_data, d_values, d_out, comp)
 
 
 @collective
@@ -113,4 +110,4 @@ def upper_bound(
     >>> print(places)
     [3 3]
     """
-    return made(BinarySearch, group, local_upper_bound, d_data, d_values, d_out, comp)
+    return made(BinarySearch, group, local.upper_bound, d_data, d_values, d_out, comp)

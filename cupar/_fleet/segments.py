@@ -24,10 +24,11 @@ from ..scan import exclusive_scan, inclusive_scan
 from ..segmented import segmented_reduce as local_reduce
 from ..segmented_scan import exclusive_segmented_scan as local_exclusive
 from ..segmented_scan import inclusive_segmented_scan as local_inclusive
-from .carry import Carry, value_in
+from .carry import Carry, filled, value_in
 from .comm import raw, viewed
-from .group import collective
-from .sharded import Sharded, begin, checksums, filled, items_of, made
+from .engines import collective
+from .shard_items import checksums, items_from
+from .sharded import Sharded, made
 
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
 _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
@@ -38,6 +39,7 @@ class _Segmented(Sharded):
 
     _takes_init = True
     _uses: ClassVar = {"d_in": "num_items"}
+    _carry: Carry
 
     def run(
         self,
@@ -58,6 +60,12 @@ class _Segmented(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
+    def _sizes(self, work: Work, num_items: int, segments: int, offsets: Any, h_init: Any) -> Any:
+        """Return the sizes of all shards, once ranks agree on the segments and the initial value."""
+        start, end = offsets
+        alike = checksums(work, segments, start_offsets_in=start, end_offsets_in=end)
+        return self.group.sizes(num_items, num_segments=segments, **self._carry.alike(h_init), **alike)
+
 
 # --- Reductions -------------------------------------------------------------------------------------------
 
@@ -75,18 +83,8 @@ def _of_rank(s: Any) -> Any:
 class SegmentedReduce(_Segmented):
     """A reduction of segments of an array in shards; see `segmented_reduce`."""
 
-    def _build(
-        self,
-        work: Work,
-        d_in: Any,
-        d_out: Any,
-        start: Any,
-        end: Any,
-        op: Op,
-        h_init: Any,
-        *,
-        commutative: Any,
-    ) -> None:
+    def _build(self, work: Work, *given: Any, commutative: Any) -> None:
+        d_in, d_out, start, end, op, _ = given
         in_order(commutative)
         self._carry = carry = Carry(op, self._accumulator())
         start, end = (self._clip(each, 0, 0) for each in (start, end))
@@ -110,29 +108,19 @@ class SegmentedReduce(_Segmented):
         places = ZipIterator(number, constant(self.group.size), constant(segments))
         return PermutationIterator(records, TransformIterator(places, _of_rank, INT64))
 
-    def _call(
-        self,
-        work: Work,
-        d_in: Any,
-        d_out: Any,
-        num_items: int,
-        segments: int,
-        start: Any,
-        end: Any,
-        h_init: Any,
-    ) -> None:
+    def _call(self, work: Work, *given: Any) -> None:
+        d_in, d_out, num_items, segments, *offsets, h_init = given
         carry, group = self._carry, self.group
         init = carry.begun(h_init, True)
-        alike = checksums(work, segments, start_offsets_in=start, end_offsets_in=end)
-        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init), **alike)
+        sizes = self._sizes(work, num_items, segments, offsets, h_init)
         if not segments:
             return
         base = sum(sizes[: group.rank])
         own = work.temporary(segments, carry.record)
         records = work.temporary(segments * group.size, carry.record)
-        offsets = (self._clip(each, base, base + num_items) for each in (start, end))
-        work.run(self._local, self._items(d_in), own, segments, *offsets, carry.absent())
-        group.gather(raw(own), raw(records), self._stream(work))
+        clipped = (self._clip(each, base, base + num_items) for each in offsets)
+        work.run(self._local, self._items(d_in), own, segments, *clipped, carry.absent())
+        group.gather(raw(own), raw(records), work.stream)
         written = TransformOutputIterator(d_out, value_in, carry.record)
         ranks = self._ranks(records, segments)
         work.run(self._fold, ranks, written, segments, None, None, init, segment_size=group.size)
@@ -215,7 +203,7 @@ def _largest(a: Any, b: Any) -> Any:
 
 
 def _begin(s: Any) -> Any:
-    start, base, end = s
+    start, _, base, end = s
     return start - base if start >= base and start < end else 0
 
 
@@ -246,28 +234,14 @@ class SegmentedScan(_Segmented):
 
     def _whole(self, offsets: Any, base: int, end: int) -> Any:
         """Return the offsets of those segments that begin in the shard; the others are empty."""
-        start, stop = offsets
-        bounds = constant(base), constant(end)
-        return (
-            TransformIterator(ZipIterator(start, *bounds), _begin, INT64),
-            TransformIterator(ZipIterator(start, stop, *bounds), _end, INT64),
-        )
+        given = ZipIterator(*offsets, constant(base), constant(end))
+        return TransformIterator(given, _begin, INT64), TransformIterator(given, _end, INT64)
 
-    def _call(
-        self,
-        work: Work,
-        d_in: Any,
-        d_out: Any,
-        num_items: int,
-        segments: int,
-        start: Any,
-        end: Any,
-        h_init: Any,
-    ) -> None:
-        carry, group, offsets = self._carry, self.group, (start, end)
+    def _call(self, work: Work, *given: Any) -> None:
+        d_in, d_out, num_items, segments, *offsets, h_init = given
+        carry, group = self._carry, self.group
         first_value = carry.begun(h_init, self._has_init)
-        alike = checksums(work, segments, start_offsets_in=start, end_offsets_in=end)
-        sizes = group.sizes(num_items, num_segments=segments, **carry.alike(h_init), **alike)
+        sizes = self._sizes(work, num_items, segments, offsets, h_init)
         base = sum(sizes[: group.rank])
         last = base + num_items
         crossing = work.empty((3,), INT64)
@@ -278,9 +252,9 @@ class SegmentedScan(_Segmented):
         record = self._none
         if num_items and goes_on >= 0:
             record, place = self._own, max(goes_on - base, 0)
-            part = carry.read(begin(items_of(work, "d_in", d_in), place))
+            part = carry.read(items_from(work, "d_in", d_in, place))
             work.run(self._total, part, carry.written(record), num_items - place)
-        group.gather(raw(record), raw(self._records), self._stream(work))
+        group.gather(raw(record), raw(self._records), work.stream)
         if not num_items:
             return
         init = () if h_init is None else (h_init,)

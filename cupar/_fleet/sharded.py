@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property, wraps
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property, partial, wraps
+from types import FunctionType
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,21 +17,36 @@ from .._arguments.initial import on_host
 from .._arguments.numbers import item_count
 from .._arguments.order import signature
 from .._base import device
-from .._base.data import Recent
 from .._call.algorithm import Algorithm
 from .._device import driver, streams
 from .._functions import libraries
 from .._functions.calls import Work, array_in
-from .._ir.iterator import Iterator, capacity_of
+from .._ir.iterator import capacity_of
 from .._ir.specialisation import Specialisation
 from .._obtain.factory_cache import data_names
 from .._obtain.obtain import specification
-from ..host import View
-from .comm import ThroughHost, raw, waited
-from .group import Group, group
-from .replay import Replays, place_key, without_memory
+from .comm import ThroughHost, attempted, waited
+from .engines import group
+from .group import Group
+from .replay import Replays
 
+P = ParamSpec("P")
 T = TypeVar("T", bound="Sharded")
+
+
+def run_of(
+    run: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Decorate the declaration of a method `run` that takes what the one of an algorithm of one GPU takes."""
+    assert isinstance(run, FunctionType)
+
+    def decorate(declared: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        found: Any = FunctionType(run.__code__, run.__globals__, "run", run.__defaults__)
+        found.__annotations__, found.__doc__ = run.__annotations__, declared.__doc__
+        found.__qualname__, found.__module__ = declared.__qualname__, declared.__module__
+        return found  # type: ignore[no-any-return]
+
+    return decorate
 
 
 def _telling(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,14 +73,21 @@ class Sharded:
     group : Group
     """
 
+    # What classes say of themselves.
+    _uses: ClassVar[dict[str, str]] = {}  # where that differs from the number of items with one GPU
+    _takes_init = False  # whether the last argument, of the factory and of calls, is an initial value
+    _sends_sizes = False  # whether what is sent depends on what ranks give alike
+    _allocates = True  # whether calls take memory of the library's, or copy by it: they are not captured then
+    _result: Callable[[Work], Any] | None = None  # makes what a call returns, after all that may be captured
+    run: Any
+
     group: Group
     _library: libraries.ArrayLibrary
     _factory: Callable[..., Any]  # of one GPU
     _spec: Specialisation  # what that factory builds for the same arguments
     _local: Any  # the algorithm that works on a shard
     _number: int  # of the object, on all ranks
-    _algorithm: str
-    run: Any
+    _replays: Replays | None = None
 
     def __init_subclass__(cls) -> None:
         """Have the others told if a call has the wrong arguments, as of other errors."""
@@ -74,9 +96,65 @@ class Sharded:
             if (call := cls.__dict__.get(name)) is not None:
                 setattr(cls, name, _telling(call))
 
+    # --- Makers ------------------------------------------------------------------------------------------
+
+    def _make(self, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Specify and build; either all ranks succeed in each, or all raise."""
+        name = self._factory.__name__
+        facts, error = attempted(partial(self._specified, given))
+        meant = {name: str(value) for name, value in options.items()}
+        self.group.compare(name, (facts or {}) | meant, error)
+        self.group.made += 1
+        self._number = self.group.made
+        if not self._library.on_cpu:
+            self.group.prepare()
+        build = partial(self._build_on, self._hosted(given), options)
+        self.group.built(name, partial(device.using, self._library.on_cpu, build))
+
+    def _specified(self, given: tuple[Any, ...]) -> dict[str, str]:
+        """Return the facts that ranks must agree on, by their names in messages."""
+        self._library = _library_of(dict(zip(data_names(self._factory), given, strict=False)))
+        on_cpu = self._library.on_cpu
+        self._spec = spec = device.using(on_cpu, specification, self._factory, *self._hosted(given))
+        found = {"memory": "of the host" if on_cpu else "of a GPU"}
+        for name, op in spec.operators:
+            called = "operator" if name == "op" else name
+            found[called] = op.fingerprint[:12] if op.kind is None else f"OpKind.{op.kind.name}"
+            if op.inputs:
+                found[f"types of {called}"] = op.signature
+        found |= {f"dtype of {each.name}": structs.text(each.value) for each in spec.arguments}
+        found |= {name: str(value) for name, value in spec.options}
+        return found | {"CUPAR_TIER": os.environ.get("CUPAR_TIER", "").strip().lower() or "none"}
+
+    def _build_on(self, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        work = Work(self._library, None)
+        self._build(work, *given, **options)
+        built = [each for each in vars(self).values() if isinstance(each, Algorithm)]
+        for each in built:
+            each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
+        if self._library.on_cpu:
+            return
+        waited(work.stream)  # calls may be on another stream
+        if not self._allocates and not any(each.has_state for each in built):
+            capturing = self.group.optional("capturing")
+            if capturing is not None:
+                self._replays = Replays(capturing, self._enqueue, self._described)
+
     def _build(self, work: Work, *given: Any, **options: Any) -> None:
         """Build the algorithms that this runs, from what its factory was given; here only that of one GPU."""
         self._local = self._factory(*given)
+
+    def _accumulator(self) -> np.dtype[Any]:
+        """Return the dtype in which items are combined."""
+        return dict(self._spec.operators)["op"].output
+
+    def _hosted(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments of which an initial value is on the host."""
+        return (*arguments[:-1], on_host(arguments[-1])) if self._takes_init else arguments
+
+    # --- Calls -------------------------------------------------------------------------------------------
+
+    _call: Callable[..., None]
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         if temp_storage is not None:
@@ -87,9 +165,7 @@ class Sharded:
         """Do a call on a stream of the library's device. An error ends the group: others wait for it."""
         try:
             with self.group.in_use:
-                if self._takes_init:
-                    arguments = *arguments[:-1], on_host(arguments[-1])
-                return self._enqueued(stream, arguments)
+                return self._enqueued(stream, self._hosted(arguments))
         except BaseException as error:
             self.group.fail(error)
             raise
@@ -97,13 +173,13 @@ class Sharded:
     def _enqueued(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
         library = self._library
         if library.on_cpu:
-            self.group.note(self._described(arguments))
+            self._note(arguments)
             return device.using(True, self._done, Work(library, None), arguments)
         handle = streams.ask_of(*arguments)() if stream is None else driver.stream_handle(stream)
         if self._replays is not None and (known := self._replays.find(handle, arguments)) is not None:
             self.group.replay(*known, handle)
         else:
-            self.group.note(self._described(arguments))
+            self._note(arguments)
             self._check(arguments)
             with library.on(handle) if self._allocates else nullcontext():
                 self._call(Work(library, handle), *arguments)
@@ -153,49 +229,25 @@ class Sharded:
         """Return the arguments of a call by their names."""
         return dict(zip(signature(type(self).run).parameters, arguments, strict=True))
 
-    _uses: ClassVar[dict[str, str]] = {}  # where that differs from the number of items with one GPU
+    # --- What ranks compare ------------------------------------------------------------------------------
 
     def _alike(self, *arguments: Any) -> dict[str, Any]:
         """Return what all ranks give to a call, which it does not agree on: by name."""
         return {}
 
-    def _described(self, arguments: Sequence[Any]) -> bytes:
-        """Return what ranks compare of a call when they agree the next time, and whether that may be late.
+    def _note(self, arguments: Sequence[Any]) -> None:
+        if self.group.size > 1:
+            self.group.note(self._described(arguments))
 
-        It is the object, and on devices what they gave to it.
-        """
-        alike = {} if self._library.on_cpu or self._agrees() else self._alike(*arguments)
-        facts = {f"{name} of an earlier {self._algorithm}": str(each) for name, each in alike.items()}
-        return json.dumps([self._number, facts, self._sends_sizes]).encode()
+    def _described(self, arguments: Sequence[Any]) -> bytes:
+        """Return a call as ranks compare it when they agree the next time: see `Calls.note`."""
+        alike = {} if self._agrees() else self._alike(*arguments)
+        facts = {name: str(each) for name, each in alike.items()}
+        return json.dumps([self._number, self._factory.__name__, facts, self._sends_sizes]).encode()
 
     def _agrees(self) -> bool:
         """Whether a call agrees on the sizes that ranks give to it, as the host waits for others anyway."""
-        on_host = self._library.on_cpu or isinstance(self.group.comm, ThroughHost)
-        return self._sends_sizes and on_host
-
-    _takes_init = False  # whether the last argument, of the factory and of calls, is an initial value
-    _sends_sizes = False  # whether what is sent depends on what ranks give alike
-    _call: Callable[..., None]
-    _result: Callable[[Work], Any] | None = None  # makes what a call returns, after all that may be captured
-    _replays: Replays | None = None
-    _allocates = True  # whether calls take memory of the library's, or copy by it: they are not captured then
-
-    def _stream(self, work: Work) -> Any:
-        """Return the stream for a `Comm`."""
-        return None if work.library.on_cpu else work.stream or 0
-
-    def _accumulator(self) -> np.dtype[Any]:
-        """Return the dtype in which items are combined."""
-        return dict(self._spec.operators)["op"].output
-
-    def _records_of(self, work: Work, carry: Any) -> None:
-        """Make memory for the record of this rank, of none at first, and for those of all."""
-        self._own, self._records = filled(work, carry), work.temporary(self.group.size, carry.record)
-        self._gather = self.group.gathering(self._own, self._records)
-
-    _own: Any
-    _records: Any
-    _gather: Callable[[Any], None]
+        return self._sends_sizes and (self._library.on_cpu or isinstance(self.group.comm, ThroughHost))
 
 
 def made(cls: type[T], engine: Any, factory: Callable[..., Any], *given: Any, **options: Any) -> T:
@@ -215,66 +267,13 @@ def made(cls: type[T], engine: Any, factory: Callable[..., Any], *given: Any, **
     """
     found = cls()
     found.group, found._factory = group(engine), factory
-    facts: dict[str, str] = {}
-    arrays = dict(zip(data_names(factory), given, strict=False))
-
-    def specified() -> None:
-        nonlocal given
-        if cls._takes_init:
-            given = *given[:-1], on_host(given[-1])
-        found._spec = specification(factory, *given)
-        facts.update(_facts(found._spec))
-
-    def built() -> None:
-        work = Work(found._library, found._library.stream())
-        found._build(work, *given, **options)
-        for each in vars(found).values():
-            if isinstance(each, Algorithm):
-                each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
-        if not found._library.on_cpu:
-            waited(work.stream)  # calls may be on another stream
-            has_state = any(isinstance(each, Algorithm) and each.has_state for each in vars(found).values())
-            if not found._allocates and not has_state:
-                found._replays = found.group.replays(found._enqueue, found._described)
-
     try:
         with found.group.in_use:
-            _agreed(found, factory.__name__, arrays, specified, facts, options, built)
+            found._make(given, options)
     except BaseException as error:
         found.group.fail(error)
         raise
     return found
-
-
-def _agreed(
-    found: Sharded,
-    algorithm: str,
-    arrays: dict[str, Any],
-    specified: Callable[[], None],
-    facts: dict[str, str],
-    options: dict[str, Any],
-    built: Callable[[], None],
-) -> None:
-    """Specify and build; either all ranks succeed in each, or all raise."""
-    error: Exception | None = None
-    try:
-        found._library = _library_of(arrays)
-        facts["memory"] = "of the host" if found._library.on_cpu else "of a GPU"
-        device.using(found._library.on_cpu, specified)
-    except Exception as failure:
-        error = failure
-    meant = facts | {name: str(value) for name, value in options.items()}
-    found.group.compare(algorithm, meant, error)
-    found.group.begin({"algorithm": algorithm, **meant})
-    found._algorithm, found._number = algorithm, found.group.made
-    if not found._library.on_cpu:
-        found.group.prepare()
-    with found.group.building():
-        try:
-            device.using(found._library.on_cpu, built)
-        except Exception as failure:
-            error = failure
-    found.group.compare(algorithm, {}, error)
 
 
 def _library_of(arrays: dict[str, Any]) -> libraries.ArrayLibrary:
@@ -287,83 +286,3 @@ def _library_of(arrays: dict[str, Any]) -> libraries.ArrayLibrary:
         f"{name}: expected an array of this rank's shard, or an iterator over one, got none: records "
         "of ranks are kept in memory of the same library"
     )
-
-
-def _facts(spec: Specialisation) -> dict[str, str]:
-    """Return the facts that ranks must agree on, by their names in messages."""
-    found: dict[str, str] = {}
-    for name, op in spec.operators:
-        called = "operator" if name == "op" else name
-        found[called] = op.fingerprint[:12] if op.kind is None else f"OpKind.{op.kind.name}"
-        if op.inputs:
-            found[f"types of {called}"] = op.signature
-    found |= {f"dtype of {each.name}": structs.text(each.value) for each in spec.arguments}
-    found |= {name: str(value) for name, value in spec.options}
-    found["CUPAR_TIER"] = os.environ.get("CUPAR_TIER", "").strip().lower() or "none"
-    return found
-
-
-def items_of(work: Work, name: str, array: Any) -> Any:
-    """Return an iterator as it is, and the items of an array in the memory where they are, to be sliced."""
-    if isinstance(array, Iterator):
-        return array
-    memory = work.library.memory(array)
-    if isinstance(memory, np.ndarray):
-        if not memory.flags.c_contiguous:
-            raise ValueError(f"{name}: expected an array in C's order, got strides {memory.strides}")
-        return memory.reshape(-1)
-    size = memory.size
-    return View(memory.address, memory.dtype, (size,), (memory.itemsize,), memory.writable, memory)
-
-
-def first_items(work: Work, name: str, array: Any, number: int) -> Any:
-    """Return the first items of an array; ValueError if it has less."""
-    found = items_of(work, name, array)
-    if len(found) < number:
-        raise ValueError(f"{name}: needs at least {number} items, got an array of {len(found)}")
-    return found[:number]
-
-
-def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:
-    """Return what ranks compare of arrays that all of them give: checksums of numbers on the host."""
-    found: dict[str, str] = {}
-    for name, each in arrays.items():
-        items = items_of(work, name, each)
-        # Not of structs: bytes between their fields may differ.
-        if isinstance(items, np.ndarray) and items.dtype.names is None:
-            found[name] = f"{zlib.crc32(raw(items[:number])):08x}"
-    return found
-
-
-def begin(items: Any, place: int) -> Any:
-    """Return what `items_of` returned from an item on."""
-    return items + place if isinstance(items, Iterator) else items[place:]
-
-
-class IteratorCache:
-    """Iterators over arrays, kept by where these are: to make one takes longer than to launch a kernel."""
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._make = make
-        self._known: Recent[Hashable, Any] = Recent(8)
-
-    def __call__(self, work: Work, *arrays: Any) -> Any:
-        """Return the iterator for arrays and numbers."""
-        if work.library.on_cpu or any(isinstance(each, Iterator) for each in arrays):
-            return self._make(*arrays)
-        key = place_key(arrays)
-        found = self._known.find(key)
-        if found is None:
-            try:
-                kept = [*map(without_memory, arrays)]
-            except ValueError:  # it is strided, which is said of the array
-                return self._make(*arrays)
-            found = self._known[key] = self._make(*kept)
-        return found
-
-
-def filled(work: Work, carry: Any) -> Any:
-    """Return memory for one record, which has no value yet."""
-    record = work.temporary(1, carry.record)
-    carry.fold(work, record, 0, record)
-    return record

@@ -17,7 +17,8 @@ from ..operators import Op, OpKind
 from ..sort import SortOrder
 from ..sort import merge_sort as local_merge_sort
 from ..sort import radix_sort as local_radix_sort
-from .group import Group, collective
+from .engines import collective
+from .group import Group
 from .sample_sort import Sort
 from .sharded import made
 

@@ -12,7 +12,7 @@ from .._ir.iterator import over
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
 from .comm import on_all, raw
-from .group import collective
+from .engines import collective
 from .sharded import Sharded, made
 
 
@@ -73,7 +73,7 @@ class TopK(Sharded):
     def _all(self, work: Work, own: Any, kept: list[int], k: int) -> Any:
         """Return the items that all ranks have kept, in rank order."""
         gathered = work.temporary(k * self.group.size, own.dtype)
-        self.group.gather(raw(own), raw(gathered), self._stream(work))
+        self.group.gather(raw(own), raw(gathered), work.stream)
         found, begin = work.temporary(sum(kept), own.dtype), 0
         for rank, number in enumerate(kept):
             work.copy(gathered[rank * k :][:number], found[begin : begin + number], number)

@@ -20,7 +20,8 @@ from .._base.lazy import fetched
 _NAMES = {
     "c10d": "StoreMapping",
     "comm": "Comm GroupError",
-    "group": "Group group threads",
+    "engines": "group threads",
+    "group": "Group",
     "histogram": "Histogram histogram_even",
     "mpi": "MPIComm",
     "partition": "Select ThreeWayPartition select three_way_partition",
@@ -43,9 +44,9 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .._fleet.c10d import StoreMapping as StoreMapping
     from .._fleet.comm import Comm as Comm
     from .._fleet.comm import GroupError as GroupError
+    from .._fleet.engines import group as group
+    from .._fleet.engines import threads as threads
     from .._fleet.group import Group as Group
-    from .._fleet.group import group as group
-    from .._fleet.group import threads as threads
     from .._fleet.histogram import Histogram as Histogram
     from .._fleet.histogram import histogram_even as histogram_even
     from .._fleet.mpi import MPIComm as MPIComm

@@ -213,7 +213,7 @@ def test_ranks_compare_their_calls_on_devices_when_they_agree():
             [(1, {}), (1 + mine, {})],
         ):
             for number, facts in calls:
-                group.note(json.dumps([number, facts, False]).encode())
+                group.note(json.dumps([number, "scan", facts, False]).encode())
             found.append(failing_ranks.told(group, lambda: group.sizes(1)))
             found.append(failing_ranks.told(group, int))
         return found
@@ -222,7 +222,7 @@ def test_ranks_compare_their_calls_on_devices_when_they_agree():
     astray = "threads of one process: ranks are not in the same call: some have left it, or not called"
     assert found[0] == found[1] == found[2]
     assert found[0][:5] == [
-        "ValueError: ranks differ in h_init: ranks 0, 1: 7; rank 2: 8",
+        "ValueError: ranks differ in h_init of an earlier scan: ranks 0, 1: 7; rank 2: 8",
         "nothing",
         "ValueError: ranks differ in what they gave to an earlier call",
         "nothing",
@@ -232,16 +232,17 @@ def test_ranks_compare_their_calls_on_devices_when_they_agree():
     def ends(group):
         """Skip a call; or, in another group, send another number of values than others, who wait for them."""
         for _ in range(1 + group.rank // 2):
-            group.note(b"[1, {}, false]")
+            group.note(b'[1, "scan", {}, false]')
         other = groups[group.rank]
-        other.note(json.dumps([1, {"num_values": group.rank}, True]).encode())
+        other.note(json.dumps([1, "search", {"num_values": group.rank}, True]).encode())
         return [failing_ranks.told(each, int) for each in (group, other, other)]
 
     groups = distributed.threads(3, 60)
     for skipped, differs, failed in on_all(distributed.threads(3, 60), ends):
         assert skipped == f"GroupError: {astray}"
-        assert differs == "ValueError: ranks differ in num_values: rank 0: 0; rank 1: 1; rank 2: 2"
-        assert "this group has failed (ranks differ in num_values: " in failed
+        given = "num_values of an earlier search"
+        assert differs == f"ValueError: ranks differ in {given}: rank 0: 0; rank 1: 1; rank 2: 2"
+        assert f"this group has failed (ranks differ in {given}: " in failed
 
 
 def test_a_rank_that_does_not_call():

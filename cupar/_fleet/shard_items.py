@@ -1,0 +1,51 @@
+"""The items of a shard, as calls read and write them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .._functions.calls import Work
+from .._ir.iterator import Iterator
+from ..host import View
+from .comm import raw
+
+
+def items_of(work: Work, name: str, array: Any) -> Any:
+    """Return an iterator as it is, and the items of an array in the memory where they are, to be sliced."""
+    if isinstance(array, Iterator):
+        return array
+    memory = work.library.memory(array)
+    if isinstance(memory, np.ndarray):
+        if not memory.flags.c_contiguous:
+            raise ValueError(f"{name}: expected an array in C's order, got strides {memory.strides}")
+        return memory.reshape(-1)
+    size = memory.size
+    return View(memory.address, memory.dtype, (size,), (memory.itemsize,), memory.writable, memory)
+
+
+def first_items(work: Work, name: str, array: Any, number: int) -> Any:
+    """Return the first items of an array; ValueError if it has less."""
+    found = items_of(work, name, array)
+    if len(found) < number:
+        raise ValueError(f"{name}: needs at least {number} items, got an array of {len(found)}")
+    return found[:number]
+
+
+def items_from(work: Work, name: str, array: Any, index: int) -> Any:
+    """Return the items of an array or iterator from an index on."""
+    items = items_of(work, name, array)
+    return items + index if isinstance(items, Iterator) else items[index:]
+
+
+def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:
+    """Return what ranks compare of arrays that all of them give: checksums of numbers on the host."""
+    found: dict[str, str] = {}
+    for name, each in arrays.items():
+        items = items_of(work, name, each)
+        # Not of structs: bytes between their fields may differ.
+        if isinstance(items, np.ndarray) and items.dtype.names is None:
+            found[name] = f"{zlib.crc32(raw(items[:number])):08x}"
+    return found
