@@ -115,8 +115,8 @@ def _record(made: Any) -> LaunchRecord:
     loaded = made.loaded
     ((launch, _, function, block),) = loaded.chains[KERNEL].launches
     attributes = addressof(COOPERATIVE) if loaded.is_cooperative else 0
-    places = places_of(names, KERNEL_NUMBERS[:7])
-    return LaunchRecord(launch, packing, function, block, places, attributes, 0, loaded.name, is_users=True)
+    own = launch, packing, function.value or 0, block, places_of(names, KERNEL_NUMBERS[:7])
+    return LaunchRecord(*own, attributes, 0, loaded.name, is_users=True)
 
 
 def number_of(given: Types) -> int:

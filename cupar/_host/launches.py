@@ -1,4 +1,4 @@
-"""Launches in LLVM IR: one function launches the shapes of all builds and kernels.
+"""Launches in LLVM IR: one function launches the shapes of all builds and kernels, and of programs of JAX's.
 
 It reads the words that `_launch.words` makes: those of a shape, and those of a call. For each record of the
 shape it packs the parameters on the stack, and calls cuLaunchKernelEx.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._device.kernels import LaunchConfig
-from .._launch.words import DIMENSIONS, IN_RECORD, OWN, PLACES, STATUS, STORE, STREAM, SUM
+from .._launch.words import DIMENSIONS, IN_RECORD, PLACES, STATUS, STORE, STREAM, SUM
 from .._numba_cpu import cgutils, cpu_target, global_compiler_lock, ir
 from .native import ALIGNMENT, I64, WORDS, called, set_word, word_at
 
@@ -40,18 +40,15 @@ _NO_SHAPE = 999  # CUDA_ERROR_UNKNOWN: no plan has a shape that the build has no
 def functions() -> tuple[int, ...]:
     """Return the addresses of `OWN`, which are compiled once in a process; tables have them.
 
-    - ``launch(table, shape, call)`` launches a shape, whose words are at an address. It returns a status; if
-      that is not 0, it has the number of the launch that failed in its upper half.
+    - ``launch(table, shape, call)``: see `launcher`.
     - ``emit(table, shapes, number, call)`` launches a shape by its number, unless a launch before it has
       failed, and sets the call's status.
     """
     library = cpu_target.target_context.codegen().create_library("cupar")
     module = library.create_ir_module("cupar")
-    launch, emit = (
-        ir.Function(module, ir.FunctionType(I64, [I64] * count), f"cupar_{name}")
-        for name, count in zip(OWN, (3, 4), strict=True)
-    )
-    _write_launch(launch)
+    launch = launcher(module)
+    launch.linkage = "external"
+    emit = ir.Function(module, ir.FunctionType(I64, [I64] * 4), "cupar_emit")
     _write_emit(emit, launch)
     return _compiled(library, module, launch, emit)
 
@@ -95,6 +92,20 @@ def call_own(builder: Any, table: Any, name: str, *given: Any) -> Any:
     return builder.call(builder.inttoptr(word_at(builder, table, PLACES[name]), kind), [table, *given])
 
 
+def launcher(module: Any) -> Any:
+    """Return a module's function that launches shapes: ``cupar_launch(table, shape, call)``.
+
+    It takes the addresses of words. It returns a status; if that is not 0, it has the number of the launch
+    that failed in its upper half.
+    """
+    found = module.globals.get("cupar_launch")
+    if found is None:
+        found = ir.Function(module, ir.FunctionType(I64, [I64] * 3), "cupar_launch")
+        found.linkage = "linkonce_odr"
+        _write_launch(found)
+    return found
+
+
 def _write_emit(function: Any, launch: Any) -> None:
     table, shapes, number, call = function.args
     builder = ir.IRBuilder(function.append_basic_block())
@@ -122,7 +133,6 @@ def _write_launch(function: Any) -> None:
     # the last.
     memory = builder.alloca(_I8, builder.add(size, I64(8)))
     memory.align = ALIGNMENT
-    cgutils.memset(builder, memory, size, 0)
     pointers = builder.alloca(_BYTES, most)
     config = builder.bitcast(builder.alloca(ir.ArrayType(I64, ctypes.sizeof(LaunchConfig) // 8)), _BYTES)
     at = builder.alloca(I64)
@@ -134,6 +144,7 @@ def _write_launch(function: Any) -> None:
         return builder.add(builder.add(word_at(builder, call, one), word_at(builder, call, other)), constant)
 
     with cgutils.for_range(builder, launches):
+        cgutils.memset(builder, memory, size, 0)
         record = builder.load(at)
         length, number, kernel, attributes, shown, name, parameters, stores = (
             word_at(builder, record, k) for k in range(len(IN_RECORD))

@@ -9,53 +9,19 @@ an exception that is raised before the function's first line, as by Ctrl-C, and 
 stack, such as the result of the call before.
 
 A program is words of 8 bytes and relocations, which are attributes of the call (see `program`). The handler
-copies the words to the stack, adds the addresses of buffers, and goes through the records: each launches a
-kernel, or calls a function of the CPU's code with words of its own.
+copies the words to the stack, adds the addresses of buffers and functions, and goes through the records: each
+launches a shape, or calls a function of the CPU's code with words of its own.
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from .._cpu.target import jitted, target
-from .._device.kernels import LaunchConfig
-from .._numba_cpu import intrinsic, ir, types
-from .layout import (
-    API,
-    ARGS,
-    ATTRS,
-    BEGUN,
-    CANCELLED,
-    CONTEXT,
-    CPU_RECORD,
-    CURRENT,
-    DATA,
-    ERROR_CREATE,
-    EXTENSION,
-    FAIL,
-    FIND,
-    GPU_RECORD,
-    HEAD,
-    INSTANTIATE,
-    INTERRUPTED,
-    LAUNCH,
-    MASK,
-    METADATA,
-    NUM_ARGS,
-    OVERLAPS,
-    PART,
-    PYTHON,
-    RESOLVE,
-    RETS,
-    SELF,
-    SPREAD,
-    STAGE,
-    STREAM_GET,
-    SYMBOL,
-    TABLE,
-    VERSION,
-)
+from .._host.launches import launcher
+from .._launch.words import STREAM, VALUES
+from .._numba_cpu import cgutils, intrinsic, ir, types
+from . import layout
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _INT = types.int64
@@ -133,24 +99,21 @@ def _state(builder: Any) -> Any:
     return found
 
 
+def _copy(builder: Any, target: Any, source: Any, count: Any) -> None:
+    words = [builder.inttoptr(each, _I64.as_pointer()) for each in (target, source)]
+    cgutils.raw_memcpy(builder, *words, count, 8)
+
+
 load, load32 = _load(_I64), _load(_I32)
 store, store32 = _store(_I64), _store(_I32)
 load_acquire, store_release = _emitted(_INT, 1, _load_acquire), _emitted(types.void, 2, _store_release)
 call0, call1, call2 = (_call(count) for count in range(3))
-int0, int1, int4 = (_call(count, _I32) for count in (0, 1, 4))
-stack = _emitted(_INT, 1, _stack)
+int0, int1 = (_call(count, _I32) for count in range(2))
+launch = _emitted(_INT, 3, lambda builder, *given: builder.call(launcher(builder.module), given))
+stack, copy = _emitted(_INT, 1, _stack), _emitted(types.void, 3, _copy)
 state_of = _emitted(_INT, 0, lambda builder: builder.load(_state(builder)))
 set_state = _emitted(types.void, 1, lambda builder, address: builder.store(address, _state(builder)))
 
-_FIELDS = {field[0]: getattr(LaunchConfig, field[0]).offset for field in LaunchConfig._fields_}
-_STREAM, _ATTRIBUTES, _COUNT = _FIELDS["stream"], _FIELDS["attributes"], _FIELDS["count"]
-_CONFIG = -(-ctypes.sizeof(LaunchConfig) // 8)
-
-_ENSURE, _RELEASE = PYTHON["PyGILState_Ensure"], PYTHON["PyGILState_Release"]
-_FROM_INT, _AS_INT = PYTHON["PyLong_FromLongLong"], PYTHON["PyLong_AsLongLong"]
-_CALL, _OCCURRED, _CLEAR = PYTHON["PyObject_CallOneArg"], PYTHON["PyErr_Occurred"], PYTHON["PyErr_Clear"]
-_THREAD, _RAISE = PYTHON["PyThread_get_thread_ident"], PYTHON["PyThreadState_SetAsyncExc"]
-_KEEP, _DROP = PYTHON["Py_IncRef"], PYTHON["Py_DecRef"]
 _TRIES = 16  # signals that arrive just as a function begins; and a stack that is full is for ever
 
 
@@ -162,9 +125,9 @@ def _word(address, k):  # type: ignore[no-untyped-def]
 @jitted
 def _found(state, key):  # type: ignore[no-untyped-def]
     """Return the address of a program's functions, 0 if it is not resolved."""
-    mask, at = _word(state, MASK), key
+    mask, at = _word(state, layout.MASK), key
     while True:
-        entry = _word(state, TABLE) + 16 * (at & mask)
+        entry = _word(state, layout.TABLE) + 16 * (at & mask)
         known = load_acquire(entry)  # before what `publish` of `_jax.runtime` wrote ahead of it
         if known == key:
             return _word(entry, 1)
@@ -186,71 +149,63 @@ def _answer(state, function, frame, number, status, given):  # type: ignore[no-u
     store(words + 8, number)
     store(words + 16, status)
     store(words + 24, given)
-    store(words + 8 * BEGUN, 0)
-    gil = int0(_word(state, _ENSURE))
-    address = call1(_word(state, _FROM_INT), words)
+    store(words + 8 * layout.BEGUN, 0)
+    gil = int0(_word(state, layout.ENSURE))
+    address = call1(_word(state, layout.FROM_INT), words)
     answer = raised = 0
     for _ in range(_TRIES):
-        result = call2(_word(state, _CALL), function, address)
+        result = call2(_word(state, layout.CALL), function, address)
         if result != 0:
-            answer = call1(_word(state, _AS_INT), result)
-            call1(_word(state, _DROP), result)
+            answer = call1(_word(state, layout.AS_INT), result)
+            call1(_word(state, layout.DROP), result)
             break
         if raised != 0:
-            call1(_word(state, _DROP), raised)
-        raised = call0(_word(state, _OCCURRED))
-        call1(_word(state, _KEEP), raised)
-        call0(_word(state, _CLEAR))
-        if _word(words, BEGUN) != 0:
+            call1(_word(state, layout.DROP), raised)
+        raised = call0(_word(state, layout.OCCURRED))
+        call1(_word(state, layout.KEEP), raised)
+        call0(_word(state, layout.CLEAR))
+        if _word(words, layout.BEGUN) != 0:
             break
-    call1(_word(state, _DROP), address)
+    call1(_word(state, layout.DROP), address)
     if raised != 0:
-        call2(_word(state, _RAISE), call0(_word(state, _THREAD)), raised)
-        call1(_word(state, _DROP), raised)
+        call2(_word(state, layout.RAISE), call0(_word(state, layout.THREAD)), raised)
+        call1(_word(state, layout.DROP), raised)
     if result == 0:
         store(words, 32)
         store(words + 8, 0)
-        store(words + 16, _word(state, INTERRUPTED))
-        store(words + 24, CANCELLED)
-        answer = call1(load(load(frame + API) + ERROR_CREATE), words)
-    call1(_word(state, _RELEASE), gil)
+        store(words + 16, _word(state, layout.INTERRUPTED))
+        store(words + 24, layout.CANCELLED)
+        answer = call1(load(load(frame + layout.API) + layout.ERROR_CREATE), words)
+    call1(_word(state, layout.RELEASE), gil)
     return answer
 
 
 @jitted
-def _launched(state, functions, words, count, stream, frame):  # type: ignore[no-untyped-def]
-    config, at = stack(_CONFIG), words
+def _launched(state, words, count, stream, frame):  # type: ignore[no-untyped-def]
+    call, at = stack(VALUES), words
+    for k in range(VALUES):
+        store(call + 8 * k, stream if k == STREAM else 0)
     for _ in range(count):
-        num, size = _word(at, 9), _word(at, 10)
-        offsets = at + 8 * GPU_RECORD
-        data = offsets + 8 * num
-        for k in range(7):
-            store32(config + 4 * k, _word(at, 1 + k))
-        for k in range(num):  # offsets become pointers, in this copy
-            store(offsets + 8 * k, data + _word(offsets, k))
-        overlaps = _word(at, 8)
-        store(config + _STREAM, stream)
-        store(config + _ATTRIBUTES, overlaps * _word(state, OVERLAPS))
-        store32(config + _COUNT, overlaps)
-        failed = int4(_word(state, LAUNCH), config, _word(functions, _word(at, 0)), offsets, 0)
-        if failed:
-            return _answer(state, _word(state, FAIL), frame, _word(at, 0), failed, 0)
-        at = data + 8 * size
+        if _word(at, 1) != 0:
+            failed = launch(state + 8 * layout.LAUNCH, at + 8 * layout.RECORD, call)
+            if failed != 0:
+                return _answer(state, _word(state, layout.FAIL), frame, failed >> 32, failed & 0xFFFFFFFF, 0)
+        at += 8 * (layout.RECORD + _word(at, 2))
     return 0
 
 
 @jitted
 def _called(state, functions, words, count, most, frame):  # type: ignore[no-untyped-def]
-    given, at = stack(PART + most), words
+    given, at = stack(layout.PART + most), words
     for _ in range(count):
         number, parts, common = _word(at, 0), _word(at, 1), _word(at, 2)
-        begin = at + 8 * CPU_RECORD
+        begin = at + 8 * layout.RECORD
         first = begin + 8 * common
         for k in range(parts):
-            for i in range(PART):
-                store(given + 8 * i, _word(first, PART * k + i))
+            for i in range(layout.PART):
+                store(given + 8 * i, _word(first, layout.PART * k + i))
             for i in range(common):
-                store(given + 8 * (PART + i), _word(begin, i))
+                store(given + 8 * (layout.PART + i), _word(begin, i))
             function = _word(functions, number)
             if function & 1:  # an object of Python's
                 failed = _answer(state, function - 1, frame, number, 0, given)
@@ -259,23 +214,25 @@ def _called(state, functions, words, count, most, frame):  # type: ignore[no-unt
             else:
                 failed = call1(function, given)
                 if failed:
-                    return _answer(state, _word(state, FAIL), frame, number, failed, given)
-        at = first + 8 * PART * parts
+                    return _answer(state, _word(state, layout.FAIL), frame, number, failed, given)
+        at = first + 8 * layout.PART * parts
     return 0
 
 
 @jitted
-def _relocated(frame, size, words, num, places):  # type: ignore[no-untyped-def]
-    """Add the addresses of buffers, of arguments and then results, where they belong."""
-    num_args, args, rets = load(frame + NUM_ARGS), load(frame + ARGS), load(frame + RETS)
+def _relocated(frame, functions, words, num, places):  # type: ignore[no-untyped-def]
+    """Add the addresses of buffers, of arguments and then results, and of functions, where they belong."""
+    num_args, args, rets = load(frame + layout.NUM_ARGS), load(frame + layout.ARGS), load(frame + layout.RETS)
     for k in range(0, num, 2):
         at, which = words + _word(places, k), _word(places, k + 1)
-        if which == SELF:
+        if which <= layout.FIRST_FUNCTION:
+            address = _word(functions, layout.FIRST_FUNCTION - which)
+        elif which == layout.SELF:
             address = words
         elif which < num_args:
-            address = load(_word(args, which) + DATA)
+            address = load(_word(args, which) + layout.DATA)
         else:
-            address = load(_word(rets, which - num_args) + DATA)
+            address = load(_word(rets, which - num_args) + layout.DATA)
         store(at, load(at) + address)
 
 
@@ -287,46 +244,45 @@ def run(frame):  # type: ignore[no-untyped-def]
         else:
             set_state(_word(frame, 1))
         return 0
-    state, extension = state_of(), load(frame + EXTENSION)
+    state, extension = state_of(), load(frame + layout.EXTENSION)
     if extension != 0:
-        if load32(extension + 8) == METADATA:
-            metadata, version = load(extension + 24), state + 8 * VERSION
+        if load32(extension + 8) == layout.METADATA:
+            metadata, version = load(extension + 24), state + 8 * layout.VERSION
             store32(metadata + 24, load32(version))
             store32(metadata + 28, load32(version + 4))
             store32(metadata + 32, 1)  # it may be captured in a command buffer
         return 0
-    if load32(frame + STAGE) == INSTANTIATE:
-        return _answer(state, _word(state, FIND), frame, 0, 0, 0)
-    attributes = load(frame + ATTRS)
+    if load32(frame + layout.STAGE) == layout.INSTANTIATE:
+        return _answer(state, _word(state, layout.FIND), frame, 0, 0, 0)
+    attributes = load(frame + layout.ATTRS)
     program, relocations = _word(attributes, 1), _word(attributes, 2)
     size, source = _word(program, 1), _word(program, 2)
     key, on_gpu, count = _word(source, 0), _word(source, 1), _word(source, 2)
     if on_gpu:
         current = stack(1)
         store(current, 0)
-        int1(_word(state, CURRENT), current)
-        key = (key ^ load(current) * SPREAD) | 1
+        int1(_word(state, layout.CURRENT), current)
+        key = (key ^ load(current) * layout.SPREAD) | 1
     functions = _found(state, key)
     if functions == 0:
-        failed = _answer(state, _word(state, RESOLVE), frame, key, 0, 0)
+        failed = _answer(state, _word(state, layout.RESOLVE), frame, key, 0, 0)
         if failed:
             return failed
         functions = _found(state, key)
     words = stack(size)
-    for k in range(size):
-        store(words + 8 * k, _word(source, k))
-    _relocated(frame, size, words, _word(relocations, 1), _word(relocations, 2))
+    copy(words, source, size)
+    _relocated(frame, functions, words, _word(relocations, 1), _word(relocations, 2))
     if not on_gpu:
-        return _called(state, functions, words + 8 * HEAD, count, size, frame)
+        return _called(state, functions, words + 8 * layout.HEAD, count, size, frame)
     asked = stack(4)
     store(asked, 32)
     store(asked + 8, 0)
-    store(asked + 16, load(frame + CONTEXT))
+    store(asked + 16, load(frame + layout.CONTEXT))
     store(asked + 24, 0)
-    failed = call1(load(load(frame + API) + STREAM_GET), asked)
+    failed = call1(load(load(frame + layout.API) + layout.STREAM_GET), asked)
     if failed:
         return failed
-    return _launched(state, functions, words + 8 * HEAD, count, load(asked + 24), frame)
+    return _launched(state, words + 8 * layout.HEAD, count, load(asked + 24), frame)
 
 
 def library() -> Any:
@@ -336,7 +292,7 @@ def library() -> Any:
     made = compiled.overloads[(_INT,)]
     context = target.target_context
     module = ir.Module("cupar")
-    around = ir.Function(module, ir.FunctionType(_I64, [_I64]), SYMBOL)
+    around = ir.Function(module, ir.FunctionType(_I64, [_I64]), layout.SYMBOL)
     builder = ir.IRBuilder(around.append_basic_block())
     signature = _INT, (_INT,)
     function = ir.Function(

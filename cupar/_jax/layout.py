@@ -20,39 +20,28 @@ INSTANTIATE = 0  # a stage
 CANCELLED, INVALID, NOT_FOUND, INTERNAL = 1, 3, 5, 13  # XLA_FFI_Error_Code_…
 
 # The words of the state, which the handler is given. `VERSION`: of the interface, major and minor.
-TABLE, MASK, FIND, RESOLVE, FAIL, LAUNCH, CURRENT, OVERLAPS, VERSION, INTERRUPTED = range(10)
+TABLE, MASK, FIND, RESOLVE, FAIL, LAUNCH, CURRENT, VERSION, INTERRUPTED = range(9)
 # Python's C functions, whose addresses follow in the state.
+ENSURE, RELEASE, FROM_INT, AS_INT, CALL, OCCURRED, CLEAR, THREAD, RAISE, KEEP, DROP = range(9, 20)
 PYTHON: Final = {
-    name: 10 + place
-    for place, name in enumerate(
-        (
-            "PyGILState_Ensure",
-            "PyGILState_Release",
-            "PyLong_FromLongLong",
-            "PyLong_AsLongLong",
-            "PyObject_CallOneArg",
-            "PyErr_Occurred",
-            "PyErr_Clear",
-            "PyThread_get_thread_ident",
-            "PyThreadState_SetAsyncExc",
-            "Py_IncRef",
-            "Py_DecRef",
-        )
-    )
+    **{ENSURE: "PyGILState_Ensure", RELEASE: "PyGILState_Release"},
+    **{FROM_INT: "PyLong_FromLongLong", AS_INT: "PyLong_AsLongLong", CALL: "PyObject_CallOneArg"},
+    **{OCCURRED: "PyErr_Occurred", CLEAR: "PyErr_Clear"},
+    **{THREAD: "PyThread_get_thread_ident", RAISE: "PyThreadState_SetAsyncExc"},
+    **{KEEP: "Py_IncRef", DROP: "Py_DecRef"},
 }
-STATE: Final = 10 + len(PYTHON)  # words
+STATE: Final = 9 + len(PYTHON)  # words
 # Of the words that a function of Python's is given: whether it has begun what it cannot begin again.
 BEGUN: Final = 4
 SPREAD = 0x9E3779B97F4A7C15 - 2**64  # 2**64 over the golden ratio
 
 # A program begins with which it is, whether it is for a GPU, and how many records it has.
 HEAD = 3
-# A launch: the function's number, grid, block, shared memory, whether it overlaps with the launch before, the
-# numbers of parameters and of their words; then where each parameter is among these, and they.
-GPU_RECORD = 11
-# Calls: the function's number, how many, and how many words they have in common; these; each one's `Part`.
-CPU_RECORD, PART = 3, 9
-SELF = -1  # relocations by the address of the program itself
+# A record of calls: the function's number, how many, and how many words they have in common; these; and each
+# one's `Part`. On a GPU, the common words are a shape (`_launch.words`), and there are no others.
+RECORD, PART = 3, 9
+# Relocations: by the address of the program itself; and by function 0, those before it by further functions.
+SELF, FIRST_FUNCTION = -1, -2
 
 
 def identity(builds: str) -> int:

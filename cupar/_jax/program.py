@@ -22,18 +22,20 @@ from .._device import driver
 from .._device.kernels import device_properties
 from .._functions.calls import Operand, Work
 from .._functions.libraries import ArrayLibrary
-from .._launch.chain import dimensions, variable_of
+from .._launch.chain import variable_of
 from .._launch.state import Emitted
+from .._launch.words import LaunchRecord, of_shape
 from .._program.memory import in_c_order
 from .._program.trace import Allocate, CannotTraceError, Define, Guard, Launch, Trace
 from ..host import View
 from . import resolved
 from .addresses import Address, Block, packed, symbolic
-from .layout import CPU_RECORD, HEAD, SELF, identity
+from .layout import FIRST_FUNCTION, HEAD, RECORD, SELF, identity
 
 _NOWHERE = 1 << 62  # beyond the addresses that processors have
 _ALIGNMENT = 256
 _LARGEST = 1 << 15  # words of a program: it is copied to the stack
+_NOTHING = Block(b"", ())
 
 
 class Program(NamedTuple):
@@ -205,6 +207,7 @@ class Rendering:
                         raise TypeError(
                             f"{name}: expected one of the arrays that `call` was given, got another one"
                         )
+                resolved.remember(line.algorithm)
                 write = self._on_cpu if self.on_cpu else self._on_gpu
                 write(line.algorithm, evaluated(line.problem), values)
             else:
@@ -243,55 +246,60 @@ class Rendering:
         self.nbytes = max(self.nbytes, self.scratch + nbytes)
         return Address(self.storage, self.scratch)
 
-    def _add(self, *words: Any) -> None:
-        """Begin a record with integers and addresses."""
-        self._append(
-            packed(f"={len(words)}Q", *[each % 2**64 if type(each) is int else each for each in words])
-        )
+    def _calls(
+        self, function: int, parts: Sequence[Any], common: Sequence[Any], more: Block = _NOTHING
+    ) -> None:
+        """Write a record of calls: of integers and addresses; `more` is common, where there are no parts."""
+        words = [function, len(parts), len(common) + -(-len(more.data) // 8), *common]
+        words += [word for part in parts for word in part]
+        numbers = [each if isinstance(each, Address) else each % 2**64 for each in words]
+        for block in (packed(f"={len(words)}Q", *numbers), more):
+            at = len(self.data)
+            self.places += [(at + place, buffer) for place, buffer in block.places]
+            self.data += block.data + bytes(-len(block.data) % 8)  # up to a whole word
         self.records += 1
 
-    def _append(self, block: Block) -> None:
-        """Append bytes to a record, up to a whole word."""
-        at = len(self.data)
-        self.places += [(at + place, buffer) for place, buffer in block.places]
-        self.data += block.data + bytes(-len(block.data) % 8)
+    def _addresses(self, values: dict[str, Any]) -> list[Address]:
+        """Return the addresses of values; those that are bytes are put into the program."""
+        return [each if isinstance(each, Address) else self._blob(each) for each in values.values()]
+
+    def _blob(self, value: bytes | Block) -> Address:
+        """Put bytes into the program, in a record that calls nothing; return their address."""
+        block = Block(value, ()) if isinstance(value, bytes) else value
+        padding = (HEAD + RECORD + len(self.data) // 8) % 2
+        at = len(self.data) + 8 * (HEAD + RECORD + padding)
+        _ensure(at % 16 == 0, f"bytes begin at {at}")
+        self._calls(0, (), [0] * padding, block)
+        return Address(SELF, at)
 
     # --- On a GPU: launches --------------------------------------------------------------------------------
 
     def _on_gpu(self, algorithm: Any, problem: Any, values: dict[str, Any]) -> None:
-        resolved.remember(algorithm)
-        spec, key = algorithm._spec, algorithm.build.key
         loaded = algorithm._code.loaded(driver.current_context())
         emitted = Emitted()
-        address = self._needs(loaded.plan(loaded.facts, problem, emitted.emit))
+        known = {f"v_{name}": each for name, each in zip(values, self._addresses(values), strict=True)}
+        known["address"] = self._needs(loaded.plan(loaded.facts, problem, emitted.emit))
         for shape, numbers in zip(*emitted.several(), strict=True):
             chain = loaded.chains[loaded.shape_names[shape]]
-            known = {"address": address, **{f"v_{name}": each for name, each in values.items()}}
-            known.update(zip(map(variable_of, chain.numbers), numbers, strict=True))
+            own = {**known, **dict(zip(map(variable_of, chain.numbers), numbers, strict=True))}
+            overlaps = self._handle("overlaps")[1] if chain.overlaps else 0
+            records = []
             for launch, packing, _, block in chain.launches:
-                parameters = packed(packing.format, *[_summed(item, known) for item in packing.items])
-                parameters.data += packing.constants
-                sizes = [
-                    known[variable_of(each)] if isinstance(each, str) else each
-                    for _, each in dimensions(launch, block)
-                ]
-                function = self._function("kernel", key, spec.algorithm, launch.kernel)
-                self._add(
-                    function,
-                    *sizes,
-                    int(chain.overlaps),
-                    len(packing.offsets),
-                    -(-len(parameters.data) // 8),
-                    *packing.offsets,
-                )
-                self._append(parameters)
+                described = algorithm.build.key, algorithm._spec.algorithm, launch.kernel
+                number, handle = self._handle("launch", *described)
+                records.append(LaunchRecord(launch, packing, handle, block, own, overlaps, number))
+            self._calls(0, [()], of_shape(records, []))
+
+    def _handle(self, *described: Any) -> tuple[int, Address]:
+        """Return the number of a function, and its address."""
+        number = self._function(*described)
+        return number, Address(FIRST_FUNCTION - number)
 
     # --- On the CPU: calls of functions --------------------------------------------------------------------
 
     def _on_cpu(self, algorithm: Any, problem: Any, values: dict[str, Any]) -> None:
-        resolved.remember(algorithm)
         spec, key = algorithm._spec, algorithm.build.key
-        given = [value if isinstance(value, Address) else self._blob(value) for value in values.values()]
+        given = self._addresses(values)
         if is_numpys(spec):
             gather = key if is_gathered(spec) else None
             shown = [[each.name, _dtype_text(each.value), each.is_pointer] for each in spec.arguments]
@@ -313,30 +321,11 @@ class Rendering:
             self._calls(checked, [Part(0, 0, 0, len(first))], [columns[-1]])
         self._calls(function, [part for step in steps for part in step], common)
 
-    def _calls(self, function: int, parts: Sequence[Part], common: Sequence[Any]) -> None:
-        self._add(function, len(parts), len(common), *common, *(word for part in parts for word in part))
-
-    def _blob(self, value: bytes | Block) -> Address:
-        """Put bytes into the program, in a record that calls nothing; return their address."""
-        block = Block(value, ()) if isinstance(value, bytes) else value
-        padding = (HEAD + CPU_RECORD + len(self.data) // 8) % 2
-        self._add(0, 0, padding + -(-len(block.data) // 8), *[0] * padding)
-        at = 8 * HEAD + len(self.data)
-        _ensure(at % 16 == 0, f"bytes begin at {at}")
-        self._append(block)
-        return Address(SELF, at)
-
 
 def _ensure(holds: bool, why: str) -> None:
     """Raise RuntimeError if a recording is no program: it would compute something else."""
     if not holds:
         raise RuntimeError(f"cupar.jax: a call cannot be recorded: {why}")
-
-
-def _summed(item: str, known: dict[str, Any]) -> Any:
-    first, *others = item.split(" + ")
-    value = known[first] if first in known else int(first)
-    return value + sum(known[each] if each in known else int(each) for each in others) if others else value
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> str:

@@ -22,7 +22,7 @@ from .._cpu.calls import run
 from .._cpu.code import CpuCode
 from .._cpu.schedules import Part, Schedule
 from .._device import driver
-from .._device.kernels import Library, device_properties
+from .._device.kernels import PROGRAMMATIC, Library, device_properties
 from .._kernels.image import Image
 from .._launch.code import Code
 from .._store import settings
@@ -66,8 +66,11 @@ def functions(builds: str) -> list[int | Python]:
                 f"it was compiled for a GPU with {_shown(found['device'])}, and this one has {_shown(here)}: "
                 "trace and compile it again here"
             )
-    makers: dict[str, Any] = {"kernel": _kernel, "code": _code, "numpy": _numpy, "check": _check}
-    return [makers[kind](*described) for kind, *described in found["functions"]]
+    if unknown := {kind for kind, *_ in found["functions"]} - {*_MAKERS}:
+        raise MissingError(
+            f"it is of another version of cupar ({', '.join(unknown)}): trace and compile it again"
+        )
+    return [_MAKERS[kind](*described) for kind, *described in found["functions"]]
 
 
 def _shown(properties: dict[str, int]) -> str:
@@ -153,6 +156,15 @@ def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> Python:
         offsets.check(problem, np.frombuffer(found, np.int64), parts)
 
     return call
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "launch": _kernel,
+    "overlaps": lambda: ctypes.addressof(PROGRAMMATIC),
+    "code": _code,
+    "numpy": _numpy,
+    "check": _check,
+}
 
 
 @fork.in_child

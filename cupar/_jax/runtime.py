@@ -26,46 +26,20 @@ from .._compile import entries, toolchain
 from .._compile.key import FORMAT
 from .._cpu.code import CpuCode, packed
 from .._device import driver
-from .._device.kernels import PROGRAMMATIC
 from .._jobs.threads import off_main_thread
 from .._launch.words import address_of
 from .._store.entry import Entry
-from . import resolved
-from .layout import (
-    API,
-    ATTRS,
-    BEGUN,
-    CURRENT,
-    ERROR_CREATE,
-    FAIL,
-    FIND,
-    INTERNAL,
-    INTERRUPTED,
-    INVALID,
-    LAUNCH,
-    MAJOR,
-    MASK,
-    MINORS,
-    NOT_FOUND,
-    OVERLAPS,
-    PYTHON,
-    RESOLVE,
-    SPREAD,
-    STATE,
-    TABLE,
-    VERSION,
-    identity,
-)
+from . import layout, resolved
 
 TARGET = "cupar_jax"
 _MASK64 = 2**64 - 1
 _ENTRIES = 1 << 16
 _CREATE = ctypes.CFUNCTYPE(c_void_p, c_int64)
 # The modules that the handler's code is made of, beside those of any code for the CPU.
-OWN = ("_jax.handler", "_jax.layout", "_device.kernels")
+OWN = ("_jax.handler", "_jax.layout", "_host.launches", "_host.native", "_launch.words", "_device.kernels")
 
 _table = np.zeros((_ENTRIES, 2), np.int64)  # a key, and the address of functions
-_state = np.zeros(STATE, np.int64)
+_state = np.zeros(layout.STATE, np.int64)
 _kept: list[Any] = []  # functions that the table has, for ever: programs may call them
 _interrupted = ctypes.create_string_buffer(b"cupar.jax: a signal's handler raised an exception in a call")
 _lock = fork.Lock()
@@ -115,13 +89,13 @@ def register() -> None:
     with _lock:
         if _handler:
             return
-        _state[VERSION] = _version()
+        _state[layout.VERSION] = _version()
         function = _code().function()
-        _state[TABLE], _state[MASK] = _table.ctypes.data, _ENTRIES - 1
-        _state[FIND], _state[RESOLVE], _state[FAIL] = map(id, (_instantiate, _resolve, _fail))
-        for name, place in PYTHON.items():
+        _state[layout.TABLE], _state[layout.MASK] = _table.ctypes.data, _ENTRIES - 1
+        _state[[layout.FIND, layout.RESOLVE, layout.FAIL]] = [*map(id, (_instantiate, _resolve, _fail))]
+        for place, name in layout.PYTHON.items():
             _state[place] = address_of(getattr(ctypes.pythonapi, name))
-        _state[OVERLAPS], _state[INTERRUPTED] = addressof(PROGRAMMATIC), addressof(_interrupted)
+        _state[layout.INTERRUPTED] = addressof(_interrupted)
         begin = np.array([0, _state.ctypes.data], np.int64)
         function(begin.ctypes.data)
         _run = function
@@ -141,12 +115,13 @@ def _version() -> int:
     text = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
     found = {name: int(each) for name, each in re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text)}
     major, minor = found["MAJOR"], found["MINOR"]
-    if major != MAJOR or minor < MINORS[0]:
+    least, most = (f"{layout.MAJOR}.{each}" for each in (layout.MINORS[0], layout.MINORS[-1]))
+    if major != layout.MAJOR or minor < layout.MINORS[0]:
         raise VersionError(
-            f"cupar.jax: expected JAX with version {MAJOR}.{MINORS[0]} to {MAJOR}.{MINORS[-1]} of XLA's FFI, "
+            f"cupar.jax: expected JAX with version {least} to {most} of XLA's FFI, "
             f"got JAX {jax.__version__} with {major}.{minor}: pip install 'cupar[jax]'"
         )
-    return major | min(minor, MINORS[-1]) << 32
+    return major | min(minor, layout.MINORS[-1]) << 32
 
 
 def begin() -> None:
@@ -166,7 +141,7 @@ def _word(address: int, k: int = 0) -> int:
 
 def _attributes(frame: int) -> tuple[str, bool]:
     """Return the builds of a program, and whether it is for a GPU."""
-    table = _word(frame + ATTRS)
+    table = _word(frame + layout.ATTRS)
     text, program = _word(table), _word(table, 1)
     builds = ctypes.string_at(_word(text), _word(text, 1)).decode()
     return builds, bool(_word(_word(program, 2), 1))
@@ -176,7 +151,7 @@ def _error(frame: int, message: str, code: int) -> int:
     """Return an error of XLA's, which copies the message."""
     text = ctypes.create_string_buffer(f"cupar.jax: {message}".encode())
     words = (c_int64 * 4)(32, 0, addressof(text), code)
-    create = _CREATE(_word(_word(frame + API) + ERROR_CREATE))
+    create = _CREATE(_word(_word(frame + layout.API) + layout.ERROR_CREATE))
     return create(addressof(words)) or 0
 
 
@@ -200,13 +175,13 @@ def _answering(frame: int, work: Callable[[], None]) -> int:
     try:
         work()
     except resolved.MissingError as error:
-        return _error(frame, str(error), NOT_FOUND)
+        return _error(frame, str(error), layout.NOT_FOUND)
     except resolved.WrongDeviceError as error:
-        return _error(frame, str(error), INVALID)
+        return _error(frame, str(error), layout.INVALID)
     except Exception as error:
         if _is_of_a_signal(error):
             raise
-        return _error(frame, f"{type(error).__name__}: {error}", INVALID)
+        return _error(frame, f"{type(error).__name__}: {error}", layout.INVALID)
     return 0
 
 
@@ -222,13 +197,15 @@ def _pythons(function: resolved.Python) -> Callable[[int], int]:
     def call(address: int) -> int:
         frame, number, given = (_word(address, k) for k in (0, 1, 3))
         words = (c_int64 * (1 << 20)).from_address(given)
-        c_int64.from_address(address + 8 * BEGUN).value = 1
+        c_int64.from_address(address + 8 * layout.BEGUN).value = 1
         try:
             function(words)
         except Exception as error:
             if _is_of_a_signal(error):
                 raise
-            return _error(frame, f"{_described(frame, number)[1]}: {type(error).__name__}: {error}", INTERNAL)
+            return _error(
+                frame, f"{_described(frame, number)[1]}: {type(error).__name__}: {error}", layout.INTERNAL
+            )
         return 0
 
     return call
@@ -242,13 +219,13 @@ def _described(frame: int, number: int) -> tuple[str, str, list[Any]]:
 
 def _find(builds: str, on_gpu: bool) -> None:
     if not on_gpu:
-        _put(identity(builds), resolved.functions(builds))
+        _put(layout.identity(builds), resolved.functions(builds))
         return
     driver.current_context()  # so that there is one
-    if not _state[LAUNCH]:
+    if not _state[layout.LAUNCH]:
         library = driver.library()
-        _state[CURRENT] = address_of(library.cuCtxGetCurrent)
-        _state[LAUNCH] = address_of(library.cuLaunchKernelEx)
+        _state[layout.CURRENT] = address_of(library.cuCtxGetCurrent)
+        _state[layout.LAUNCH] = address_of(library.cuLaunchKernelEx)
     wrong: list[resolved.WrongDeviceError] = []  # of GPUs on which it may never be called
     count = 0
     for handle in driver.primaries():
@@ -267,7 +244,7 @@ def _found_on(builds: str, handle: int, wrong: list[resolved.WrongDeviceError]) 
 
 def _key(builds: str, handle: int) -> int:
     """Return by which word the functions of a program are found in a context: see the handler."""
-    mixed = (identity(builds) ^ handle * SPREAD) & _MASK64 | 1
+    mixed = (layout.identity(builds) ^ handle * layout.SPREAD) & _MASK64 | 1
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
 
@@ -304,7 +281,7 @@ def _fail(address: int) -> int:
     message = "a call failed"
     with suppress(Exception):
         kind, algorithm, more = _described(frame, number)
-        if kind == "kernel":
+        if kind == "launch":
             name = ctypes.c_char_p()
             driver.library().cuGetErrorName(status, ctypes.byref(name))
             message = f"{algorithm}: cuLaunchKernelEx of {more[0]} failed with {(name.value or b'').decode()}"
@@ -314,4 +291,4 @@ def _fail(address: int) -> int:
                 cls, arguments, _ = pickle.loads(ctypes.string_at(_word(given), _word(given, 1)))
                 said = ": ".join([cls.__name__, *map(str, arguments)])
             message = f"{algorithm}: {by} raised {said}"
-    return _error(frame, message, INTERNAL)
+    return _error(frame, message, layout.INTERNAL)

@@ -1,6 +1,8 @@
-"""Builds and kernels as tables of 8-byte words, which compiled host code reads; each is for one context.
+"""Launches as 8-byte words, which the native launcher reads (`_host.launches`).
 
-This is the table of an algorithm's build (of a kernel's: see `_host.kernel_types`)::
+Compiled host code has them in tables, each for one context, whose launches depend on words of a call; a
+program of JAX's has those of its calls, in which all is known but addresses (`_jax.program`). This is the
+table of an algorithm's build (of a kernel's: see `_host.kernel_types`)::
 
     functions of the driver, pool, context, `OWN`     head, the same in all: `PLACES`
     facts                                             as the plan takes them
@@ -57,10 +59,14 @@ STORE, SUM = 6, 3  # words of each
 ZERO, ADDRESS, STREAM, STATUS, VALUES = range(5)  # indices in the words of a call
 
 
-def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, int]:
-    """Return the indices of a call's words, by the names that a `Packing` has for them."""
+class Place(int):
+    """An item of a launch that is in a word of the call: its index."""
+
+
+def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, Place]:
+    """Return the items that are in a call's words, by the names that a `Packing` has for them."""
     names = [*(f"v_{each}" for each in values), *map(variable_of, numbers)]
-    return {"address": ADDRESS, **{name: place for place, name in enumerate(names, start=VALUES)}}
+    return {name: Place(place) for place, name in [(ADDRESS, "address"), *enumerate(names, start=VALUES)]}
 
 
 def head(own: Sequence[int]) -> list[int]:
@@ -78,12 +84,15 @@ def address_of(function: Any) -> int:
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch, as a `Chain` has it, and what compiled code needs beside that.
+    """One launch, as a `Chain` has it, and what native code needs beside that.
 
     Attributes
     ----------
-    places : dict
-        Indices in the words of a call, by name.
+    function : int
+        The kernel's handle.
+    items : dict
+        Values and a plan's numbers by the names that a `Packing` has for them: a `Place`, or an integer where
+        it is known. A symbol may stand for it, as for a handle, if it is added as integers are.
     attributes : int
         The address of a launch attribute, or 0.
     number : int
@@ -95,18 +104,18 @@ class LaunchRecord:
 
     launch: Launch
     packing: Packing
-    function: c_void_p
+    function: Any
     block: Any
-    places: Mapping[str, int]
-    attributes: int
+    items: Mapping[str, Any]
+    attributes: Any
     number: int
-    name: str
+    name: str = ""
     is_users: bool = False
 
-    def words(self, kept: list[Any]) -> list[int]:
+    def words(self, kept: list[Any]) -> list[Any]:
         """Return its words; objects that they point to are added to `kept`."""
         shown, name = 0, 0
-        if trace.is_on():
+        if self.name and trace.is_on():
             kept.append(text := ctypes.create_string_buffer(self.name.encode()))
             shown, name = address_of(_show_users if self.is_users else _show), addressof(text)
         varying = (self.launch.grid, self.launch.shared)
@@ -120,7 +129,7 @@ class LaunchRecord:
             kept.append(buffer := ctypes.create_string_buffer(constants, len(constants)))
             stores.append((self.size - len(constants), len(constants), 1, ZERO, ZERO, addressof(buffer)))
         offsets = [each - before for each in self.packing.offsets]
-        words = [self.number, self.function.value or 0, self.attributes, shown, name]
+        words = [self.number, self.function, self.attributes, shown, name]
         words += [len(offsets), len(stores), *(word for each in sums for word in each), *offsets]
         words += [word for each in stores for word in each]
         return [1 + len(words), *words]
@@ -130,15 +139,14 @@ class LaunchRecord:
         """Bytes of all parameters."""
         return struct.calcsize(self.packing.format) + len(self.packing.constants)
 
-    def _sum(self, item: str) -> tuple[int, int, int]:
+    def _sum(self, item: str) -> tuple[int, int, Any]:
         """Return the indices of two words of a call, and a constant."""
-        terms = item.split(" + ")
-        found = [self.places[each] for each in terms if each in self.places]
-        first, second, *_ = *found, ZERO, ZERO
-        return first, second, sum(int(each) for each in terms if each not in self.places)
+        terms = [self.items[each] if each in self.items else int(each) for each in item.split(" + ")]
+        first, second, *_ = *[each for each in terms if type(each) is Place], ZERO, ZERO
+        return first, second, sum(each for each in terms if type(each) is not Place)
 
 
-def of_shape(records: Sequence[LaunchRecord], kept: list[Any]) -> list[int]:
+def of_shape(records: Sequence[LaunchRecord], kept: list[Any]) -> list[Any]:
     """Return the words of a shape."""
     size = max(each.size for each in records)
     most = max(len(each.packing.offsets) for each in records)
@@ -150,10 +158,11 @@ def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]
     found, count = [], 0
     for chain in chains:
         records = []
-        for each in chain.launches if chain else ():
+        for launch, packing, function, block in chain.launches if chain else ():
             attributes = addressof(PROGRAMMATIC) if chain and chain.overlaps else 0
-            places = places_of(chain.values.layouts, chain.numbers) if chain else {}
-            records.append(LaunchRecord(*each, places, attributes, count, each[0].kernel))
+            items = places_of(chain.values.layouts, chain.numbers) if chain else {}
+            own = launch, packing, function.value or 0, block
+            records.append(LaunchRecord(*own, items, attributes, count, launch.kernel))
             count += 1
         found.append(of_shape(records, kept) if records else [])
     return found
