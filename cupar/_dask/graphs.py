@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -14,7 +15,10 @@ from dask.highlevelgraph import HighLevelGraph
 from .. import structs
 from .._functions.axes import axis_of
 
+T = TypeVar("T")
+
 Key = tuple[Any, ...]
+Index = tuple[int, ...]  # of a block
 
 EVERY = 16  # records that one task combines
 
@@ -51,6 +55,21 @@ def flat(name: str, x: da.Array) -> da.Array:
 def along_axis(x: da.Array, axis: Any) -> tuple[da.Array, int]:
     """Return an array and an axis of it; None: all items in C's order, in one dimension."""
     return (flat("x", x), 0) if axis is None else (x, axis_of(axis, x.ndim))
+
+
+def rows_of(x: da.Array, axes: Sequence[int]) -> Iterator[tuple[Index, list[Index]]]:
+    """Yield the indices of all blocks along some axes, and before them that of their result, with 0 there."""
+    blocks = [*enumerate(x.numblocks)]
+    for outer in np.ndindex(*(1 if i in axes else n for i, n in blocks)):
+        yield outer, [*product(*(range(n) if i in axes else (outer[i],) for i, n in blocks))]
+
+
+def without(parts: Sequence[T], axes: Sequence[int], ones: Sequence[int], one: T) -> tuple[T, ...]:
+    """Return what belongs to each axis but some, with `one` inserted for the axes `ones` of the result."""
+    found = [each for i, each in enumerate(parts) if i not in axes]
+    for i in ones:
+        found.insert(i, one)
+    return tuple(found)
 
 
 class Tasks:

@@ -16,35 +16,31 @@ from .._functions.rows import layout_along, positions, sorted_rows
 from ..iterators import PermutationIterator
 from ..search import lower_bound, upper_bound
 from . import workers
-from .shipped import ShippedOperator
+from .shipped import ShippedOrder
 from .steps import beside, fresh, joined, on_blocks, operand
 
 
-def _less(less: ShippedOperator | None) -> Any:
-    return None if less is None else less.op()
-
-
 @on_blocks
-def ordered(work: Work, block: Any, less: ShippedOperator | None, descending: bool, axis: int) -> Any:
+def ordered(work: Work, block: Any, order: ShippedOrder, axis: int) -> Any:
     """Return a block whose rows are sorted."""
     x = operand(work, block)
     layout, shape = layout_along(x, axis)
     block, out = fresh(work, shape, x.dtype)
     direct = out if layout.inner == 1 else None
-    keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, _less(less), None, direct)
+    keys, _ = sorted_rows(work, columns(x.items, layout), layout, order.descending, order.op(), None, direct)
     if direct is None:
         work.copy(keys, columns(out, layout), layout.size)
     return block
 
 
-def rows_ordered(blocks: list[Any], less: ShippedOperator | None, descending: bool, axis: int) -> Any:
+def rows_ordered(blocks: list[Any], order: ShippedOrder, axis: int) -> Any:
     """Return blocks that are beside each other as one, whose rows are sorted."""
-    return ordered(beside(blocks, axis), less, descending, axis)
+    return ordered(beside(blocks, axis), order, axis)
 
 
-def merged(pieces: list[Any], less: ShippedOperator | None, descending: bool) -> Any:
+def merged(pieces: list[Any], order: ShippedOrder) -> Any:
     """Return sorted pieces as one, sorted; of equal items, those of earlier pieces come first."""
-    return ordered(joined(pieces), less, descending, 0)
+    return ordered(joined(pieces), order, 0)
 
 
 @on_blocks
@@ -59,9 +55,7 @@ def sampled(work: Work, block: Any, number: int) -> tuple[Any, Any, int]:
 
 
 @on_blocks
-def splitters(
-    work: Work, samples: list[Any], number: int, less: ShippedOperator | None, descending: bool
-) -> tuple[Any, Any, Any]:
+def splitters(work: Work, samples: list[Any], number: int, order: ShippedOrder) -> tuple[Any, Any, Any]:
     """Return the items with which parts begin, all but the first, and the blocks and places they are at.
 
     Of equal items the earlier block's goes first, and in a block the earlier item. So no items are equal, and
@@ -70,11 +64,11 @@ def splitters(
     found, places, sizes = zip(*samples, strict=True)
     keys = operand(work, joined(found))
     layout = AxisLayout(1, keys.size, 1)
-    _, order = sorted_rows(work, keys.items, layout, descending, _less(less), positions(work, layout))
+    _, at = sorted_rows(work, keys.items, layout, order.descending, order.op(), positions(work, layout))
     taken = [len(each) for each in places]
     blocks, where = np.repeat(np.arange(len(taken)), taken), np.concatenate(places)
     stand_for = np.concatenate([np.diff([*each, n]) for each, n in zip(places, sizes, strict=True)])
-    host = work.host(order)
+    host = work.host(at)
     behind = np.cumsum(stand_for[host])
     wanted = host[np.searchsorted(behind, sum(sizes) * np.arange(1, number) / number)] if keys.size else host
     block, out = fresh(work, wanted.shape, keys.dtype)
@@ -84,16 +78,14 @@ def splitters(
 
 
 @on_blocks
-def cuts(
-    work: Work, block: Any, i: int, split: Any, less: ShippedOperator | None, descending: bool
-) -> list[int]:
+def cuts(work: Work, block: Any, i: int, split: Any, order: ShippedOrder) -> list[int]:
     """Return where each part of block i, which is sorted, begins, and its end; of no items, nothing."""
     keys, blocks, places = split
     x, values = operand(work, block), operand(work, keys)
     if not x.size:
         return []
-    op = operators.less_of(x.dtype) if less is None else less.op()
-    op = operators.swapped(op) if descending else op
+    op = operators.less_of(x.dtype) if order.less is None else order.op()
+    op = operators.swapped(op) if order.descending else op
     found = []
     for search in (lower_bound, upper_bound):
         bounds = work.empty((values.size,), INT64)
@@ -126,17 +118,16 @@ def sorted_by_ranks(
     rank: int,
     shards: list[range],
     shares: list[range],
-    less: ShippedOperator | None,
-    descending: bool,
+    order: ShippedOrder,
     timeout: float,
 ) -> list[Any]:
     """Return this rank's share of the blocks of a sorted array, which are alike, given some of another."""
     meeting, sizes = met
-    shard, op = operand(work, joined(blocks)), _less(less)
+    shard = operand(work, joined(blocks))
 
     def sort(group: Group) -> list[Any]:
         block, out = fresh(work, shard.shape, shard.dtype)
-        in_order(work, shard, None, descending, op, group, out)
+        in_order(work, shard, None, order.descending, order.op(), group, out)
         ends = np.cumsum([0, *(sum(sizes[i] for i in each) for each in shards)]).tolist()
         number, every = shares[-1].stop, ends[-1]
         cuts = [every * i // number for i in range(number + 1)]

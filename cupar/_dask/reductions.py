@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -13,24 +14,22 @@ from .._functions.calls import Operand
 from .._functions.counting import Histogram
 from .._functions.rows import dtypes_of
 from .._functions.sorting import TopK
-from .._functions.values import flag, initial
+from .._functions.values import flag, initial, integer
 from ..operators import Op, OpKind
 from . import steps
-from .graphs import Tasks, along_axis, flat, on_cpu, taken
-from .shipped import ShippedOperator, shipped
+from .graphs import Tasks, along_axis, flat, on_cpu, rows_of, taken, without
+from .shipped import ShippedCarry, shipped
 
 
-def _combining(
-    x: da.Array, op: Op, init: Any, dtype: Any
-) -> tuple[ShippedOperator, np.dtype[Any], np.dtype[Any], Any, Any]:
-    """Return an operator, the dtype of its values, that of the result, the initial value, the identity.
+def _combining(x: da.Array, op: Op, init: Any, dtype: Any) -> tuple[ShippedCarry, np.dtype[Any], Any, Any]:
+    """Return how items are combined, the dtype of the result, the initial value, the identity.
 
     The last two are None if `init` is, or if the operator has no known identity.
     """
     result, value = dtypes_of(x, dtype, init)
     first = None if init is None else initial("init", init, value)
-    identity = operators.identity_of(op, value)
-    return shipped("op", op, (value, value), value, on_cpu(x)), value, result, first, identity
+    moved = ShippedCarry(shipped("op", op, (value, value), value, on_cpu(x)), value)
+    return moved, result, first, operators.identity_of(op, value)
 
 
 def reduce(
@@ -103,34 +102,32 @@ def reduced(
     commutative, keepdims = flag("commutative", commutative), flag("keepdims", keepdims)
     if not commutative and isinstance(axis, tuple):
         raise TypeError("axis: expected an integer or None with commutative=False, got a tuple")
-    before = x.ndim
+    ndim = x.ndim
     if not commutative and axis is None:
         x = flat("x", x)
     axes = axes_of(axis, x.ndim)
-    moved, value, result, first, identity = _combining(x, op, init, dtype)
+    moved, result, first, identity = _combining(x, op, init, dtype)
     # 0 makes 0.0 of -0.0, which is the identity of sums, and not the sum of nothing.
-    empty = None if needs_items or identity is None else initial("init", identity + 0, value)
-    tasks = Tasks(called, [x], moved, first, empty, axes, keepdims, before, value, result, commutative)
-    kept = [i for i in range(x.ndim) if i not in axes]
-    ones = () if not keepdims else tuple(range(before)) if not kept else axes
+    empty = None if needs_items or identity is None else initial("init", identity + 0, moved.value)
+    tasks = Tasks(called, [x], moved, first, empty, axes, keepdims, ndim, result, commutative)
+    ones = _ones(x, axes, keepdims, ndim)
     results = {}
-    for outer in np.ndindex(*(x.numblocks[i] for i in kept)):
-        keys = []
-        for inner in np.ndindex(*(x.numblocks[i] for i in axes)):
-            at = dict(zip([*kept, *axes], [*outer, *inner], strict=True))
-            index = tuple(at[i] for i in range(x.ndim))
-            block = (x.name, *index)
-            keys.append(tasks.add("total", index, steps.totals, block, moved, value, axes, commutative))
-        keys = tasks.tree("folded", outer, keys, steps.folded, moved, value, None)
-        last = tasks.add("last", outer, steps.folded, keys, moved, value, first)
-        full = [0] * (len(kept) + len(ones))
-        for i, each in zip([i for i in range(len(full)) if i not in ones], outer, strict=True):
-            full[i] = each
-        results[tuple(full)] = (steps.finished, last, value, result, empty, ones)
-    lengths = [x.chunks[i] for i in kept]
-    for i in ones:
-        lengths.insert(i, (1,))
-    return tasks.array("result", results, tuple(lengths), result)
+    for outer, indices in rows_of(x, axes):
+        keys = [
+            tasks.add("total", index, steps.totals, (x.name, *index), moved, axes, commutative)
+            for index in indices
+        ]
+        keys = tasks.tree("folded", outer, keys, steps.folded, moved, None)
+        last = tasks.add("last", outer, steps.folded, keys, moved, first)
+        results[without(outer, axes, ones, 0)] = steps.finished, last, moved.value, result, empty, ones
+    return tasks.array("result", results, without(x.chunks, axes, ones, (1,)), result)
+
+
+def _ones(x: da.Array, axes: Sequence[int], keepdims: bool, ndim: int) -> tuple[int, ...]:
+    """Return where the result has axes of length 1: of all axes of what `x` was before, or of these."""
+    if not keepdims:
+        return ()
+    return tuple(range(ndim)) if len(axes) == x.ndim else (*axes,)
 
 
 def scan(
@@ -190,32 +187,29 @@ def scan(
         raise ValueError(f"method: expected 'parallel' or 'sequential', got {method!r}")
     exclusive = flag("exclusive", exclusive)
     x, along = along_axis(x, axis)
-    moved, value, result, first, identity = _combining(x, op, init, dtype)
+    moved, result, first, identity = _combining(x, op, init, dtype)
     if first is None and identity is not None:  # an exclusive sum begins with 0, not with -0.0
-        first = initial("init", identity + 0 if exclusive else identity, value)
+        first = initial("init", identity + 0 if exclusive else identity, moved.value)
     if exclusive and first is None:
         raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
-    tasks = Tasks("scan", [x], moved, first, along, exclusive, value, result, method)
-    number = x.numblocks[along]
+    tasks = Tasks("scan", [x], moved, first, along, exclusive, result, method)
     results = {}
-    for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
-        indices = [(*outer[:along], i, *outer[along + 1 :]) for i in range(number)]
+    for outer, indices in rows_of(x, (along,)):
         blocks = [(x.name, *index) for index in indices]
         keys = [
-            tasks.add("total", index, steps.totals, block, moved, value, (along,), False, i == number - 1)
-            for i, (index, block) in enumerate(zip(indices, blocks, strict=True))
+            tasks.add("total", index, steps.totals, block, moved, (along,), False, index == indices[-1])
+            for index, block in zip(indices, blocks, strict=True)
         ]
         if method == "parallel":
-            found = tasks.add("prefixes", outer, steps.prefixes, keys, moved, value, first)
+            found = tasks.add("prefixes", outer, steps.prefixes, keys, moved, first)
             before = [tasks.add("before", index, steps.pick, found, i) for i, index in enumerate(indices)]
         else:
-            none = tasks.add("none", outer, steps.totals, blocks[0], moved, value, (along,), False, True)
-            before = [tasks.add("before", indices[0], steps.folded, [none], moved, value, first)]
+            none = tasks.add("none", outer, steps.totals, blocks[0], moved, (along,), False, True)
+            before = [tasks.add("before", indices[0], steps.folded, [none], moved, first)]
             for index, total in zip(indices[1:], keys, strict=False):
-                given = [before[-1], total]
-                before.append(tasks.add("before", index, steps.folded, given, moved, value, None))
+                before.append(tasks.add("before", index, steps.folded, [before[-1], total], moved, None))
         for index, block, prefix in zip(indices, blocks, before, strict=True):
-            results[index] = steps.scanned, block, prefix, moved, value, result, along, exclusive
+            results[index] = steps.scanned, block, prefix, moved, result, along, exclusive
     return tasks.array("result", results, x.chunks, result, direct=True)
 
 
@@ -296,19 +290,13 @@ def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True
     >>> found.values.compute(), found.indices.compute()
     (array([9, 7]), array([1, 3]))
     """
-    dtype = taken("x", x)
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise TypeError(f"k: expected an integer, got {type(k).__name__}")
-    if k < 0:
-        raise ValueError(f"k: expected 0 or more, got {k}")
-    largest = flag("largest", largest)
+    dtype, k, largest = taken("x", x), integer("k", k), flag("largest", largest)
     x, along = along_axis(x, axis)
-    tasks, found = _firsts("top_k", x, int(k), along, largest)
-    chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
+    tasks, found = _firsts("top_k", x, k, along, largest)
 
     def part(i: int, name: str, of: np.dtype[Any]) -> da.Array:
-        results = {index: (steps.top_result, each, i, int(k)) for index, each in found.items()}
-        return tasks.array(name, results, chunks, of)
+        results = {index: (steps.top_result, each, i, k) for index, each in found.items()}
+        return tasks.array(name, results, without(x.chunks, (along,), (along,), (k,)), of)
 
     return TopK(part(0, "values", dtype), part(1, "indices", np.dtype(np.int64)))
 
@@ -319,11 +307,8 @@ def _firsts(
     """Return tasks, and by the indices of blocks the last ones: what `steps.top_of` returns."""
     given = k, along, largest
     tasks, found = Tasks(kind, [x], *given, *options), {}
-    for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
-        keys = []
-        for i in range(x.numblocks[along]):
-            index = (*outer[:along], i, *outer[along + 1 :])
-            keys.append(tasks.add("top", index, steps.top, (x.name, *index), *given))
+    for outer, indices in rows_of(x, (along,)):
+        keys = [tasks.add("top", index, steps.top, (x.name, *index), *given) for index in indices]
         keys = tasks.tree("tops", outer, keys, steps.top_of, *given)
         found[outer] = tasks.add("last", outer, steps.top_of, keys, *given)
     return tasks, found
@@ -331,13 +316,12 @@ def _firsts(
 
 def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
     """Return where the first extreme items are, of all in C's order or along an axis."""
-    ndim = x.ndim if flag("keepdims", keepdims) and x.ndim else None
+    keepdims, ndim = flag("keepdims", keepdims), x.ndim
     x, along = along_axis(x, axis)
-    tasks, found = _firsts(name, x, None, along, largest, ndim)
-    results = {}
-    for index, last in found.items():
-        at = index[:along] + index[along + 1 :] if ndim is None else (0,) * (ndim - len(index)) + index
-        results[at] = steps.extreme_result, last, name, along, ndim
-    kept = x.chunks[:along] + (() if ndim is None else ((1,),)) + x.chunks[along + 1 :]
-    chunks = kept if ndim is None else ((1,),) * (ndim - len(kept)) + kept
-    return tasks.array("result", results, chunks, np.dtype(np.int64))
+    ones = _ones(x, (along,), keepdims, ndim)
+    tasks, found = _firsts(name, x, None, along, largest, ones)
+    results = {
+        without(index, (along,), ones, 0): (steps.extreme_result, last, name, along, ones)
+        for index, last in found.items()
+    }
+    return tasks.array("result", results, without(x.chunks, (along,), ones, (1,)), np.dtype(np.int64))

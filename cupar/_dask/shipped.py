@@ -1,4 +1,4 @@
-"""An operator in a graph: named by its fingerprint, and sent to the workers.
+"""Operators in a graph, and what stands on them: named by fingerprints, and sent to the workers.
 
 No build is sent. A worker asks for it as every process does: its memory has it by the operator's fingerprint,
 else its cache directory, bundles and shared store, else it builds.
@@ -6,6 +6,7 @@ else its cache directory, bundles and shared store, else it builds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from dask.base import tokenize
 from .._base import device
 from .._base.bounded import Bounded, of_builds
 from .._fingerprint import walk
+from .._fleet.carry import Carry, KeyedCarry
+from .._functions import operators
 from .._ir.resolve import resolve
 from ..operators import Op, OpKind, RawOp
 
@@ -61,6 +64,43 @@ class ShippedOperator:
             "something else: what it reads has changed, or this worker imports another version of it; "
             "make the graph again"
         )
+
+
+@dataclass(frozen=True)
+class ShippedCarry:
+    """How blocks reduce to records: by an operator on values of a dtype; with a key, runs of equal ones."""
+
+    op: ShippedOperator
+    value: np.dtype[Any]
+    key: np.dtype[Any] | None = None
+    equal: ShippedOperator | None = None
+
+    def __dask_tokenize__(self) -> Any:  # quicker than dask's own for data classes
+        return self.op.token, self.value, self.key, self.equal and self.equal.token
+
+    def carry(self) -> Any:
+        """Return the `Carry` of values, or the `KeyedCarry`."""
+        if self.key is None:
+            return Carry(self.op.op(), self.value)
+        equal = None if self.equal is None else self.equal.op()
+        if equal is None and self.key.names is not None:
+            equal = operators.equal_fields(len(self.key.names))
+        return KeyedCarry(self.op.op(), self.value, self.key, equal)
+
+
+@dataclass(frozen=True)
+class ShippedOrder:
+    """An order of items: by a comparison, or NumPy's."""
+
+    less: ShippedOperator | None
+    descending: bool
+
+    def __dask_tokenize__(self) -> Any:
+        return self.less and self.less.token, self.descending
+
+    def op(self) -> Any:
+        """Return the comparison, None for NumPy's order; it does not know of `descending`."""
+        return None if self.less is None else self.less.op()
 
 
 def _token(op: Any, on_cpu: bool) -> str:

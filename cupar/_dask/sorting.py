@@ -10,11 +10,11 @@ import numpy as np
 from .. import structs
 from .._functions.rows import dtypes_of
 from .._functions.selection import Runs
-from .._functions.values import flag
+from .._functions.values import flag, whole
 from ..operators import Op, OpKind
 from . import pieces, steps, workers
-from .graphs import Tasks, along_axis, on_cpu, taken
-from .shipped import ShippedOperator, shipped
+from .graphs import Tasks, along_axis, on_cpu, rows_of, taken, without
+from .shipped import ShippedCarry, ShippedOrder, shipped
 
 _SAMPLES = 1024  # of each block
 _MOST = 64  # blocks that are cut in as many parts, and merged; ranks of a worker that has several threads
@@ -88,25 +88,24 @@ def sort(
         raise TypeError("less: expected a comparison, as `x` has structs, got None")
     x, along = along_axis(x, axis)
     moved = None if less is None else shipped("less", less, (dtype, dtype), np.dtype(bool), on_cpu(x))
+    order = ShippedOrder(moved, descending)
     if x.ndim > 1:
-        tasks, results = Tasks("sort", [x], moved, descending, along), {}
-        for index in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
-            before, after = index[:along], index[along + 1 :]
-            blocks = [(x.name, *before, i, *after) for i in range(x.numblocks[along])]
-            results[index] = pieces.rows_ordered, blocks, moved, descending, along
-        chunks = (*x.chunks[:along], (sum(x.chunks[along]),), *x.chunks[along + 1 :])
+        tasks = Tasks("sort", [x], order, along)
+        results = {
+            outer: (pieces.rows_ordered, [(x.name, *index) for index in indices], order, along)
+            for outer, indices in rows_of(x, (along,))
+        }
+        chunks = without(x.chunks, (along,), (along,), (sum(x.chunks[along]),))
         return tasks.array("result", results, chunks, dtype)
-    number = x.npartitions if npartitions is None else npartitions
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"npartitions: expected an integer, got {type(number).__name__}")
+    number = whole("npartitions", x.npartitions if npartitions is None else npartitions)
     if number < 1:
         raise ValueError(f"npartitions: expected 1 or more, got {number}")
     if method not in (None, "tasks", "workers"):
         raise ValueError(f"method: expected 'tasks' or 'workers', got {method!r}")
     ranks = _ranks(x, method)
     if ranks:
-        return _by_ranks(x, dtype, moved, descending, int(number), ranks, timeout)
-    return _sample_sort(x, dtype, moved, descending, int(number))
+        return _by_ranks(x, dtype, order, number, ranks, timeout)
+    return _sample_sort(x, dtype, order, number)
 
 
 def _ranks(x: da.Array, method: str | None) -> int:
@@ -123,22 +122,16 @@ def _ranks(x: da.Array, method: str | None) -> int:
 
 
 def _by_ranks(
-    x: da.Array,
-    dtype: np.dtype[Any],
-    less: ShippedOperator | None,
-    descending: bool,
-    number: int,
-    ranks: int,
-    timeout: float,
+    x: da.Array, dtype: np.dtype[Any], order: ShippedOrder, number: int, ranks: int, timeout: float
 ) -> da.Array:
-    tasks = Tasks("sort", [x], less, descending, number, ranks, timeout)
+    tasks = Tasks("sort", [x], order, number, ranks, timeout)
     blocks = [(x.name, i) for i in range(x.npartitions)]
     sizes = [tasks.add("size", (i,), len, each) for i, each in enumerate(blocks)]
     met = tasks.add("met", (), workers.met, sizes)
     shards, shares = _shares(len(blocks), ranks), _shares(number, ranks)
     parts = []
     for rank, shard in enumerate(shards):
-        given = [blocks[i] for i in shard], met, rank, shards, shares, less, descending, timeout
+        given = [blocks[i] for i in shard], met, rank, shards, shares, order, timeout
         parts.append(tasks.add("rank", (rank,), pieces.sorted_by_ranks, *given))
     # All ranks are needed for each block: dask leaves out tasks that are not.
     done = tasks.add("done", (), list, [tasks.add("left", (i,), len, each) for i, each in enumerate(parts)])
@@ -151,28 +144,25 @@ def _by_ranks(
     return tasks.array("result", results, (tuple(np.diff(ends).tolist()),), dtype)
 
 
-def _sample_sort(
-    x: da.Array, dtype: np.dtype[Any], less: ShippedOperator | None, descending: bool, number: int
-) -> da.Array:
-    tasks = Tasks("sort", [x], less, descending, number)
-    order = less, descending
+def _sample_sort(x: da.Array, dtype: np.dtype[Any], order: ShippedOrder, number: int) -> da.Array:
+    tasks = Tasks("sort", [x], order, number)
     blocks, parts = [(x.name, i) for i in range(x.npartitions)], min(number, _MOST)
     if len(blocks) > _MOST:
         blocks = [
             tasks.add("joined", (i,), steps.joined, [blocks[j] for j in group])
             for i, group in enumerate(_shares(len(blocks), _MOST))
         ]
-    ordered = [tasks.add("sorted", (i,), pieces.ordered, each, *order, 0) for i, each in enumerate(blocks)]
+    ordered = [tasks.add("sorted", (i,), pieces.ordered, each, order, 0) for i, each in enumerate(blocks)]
     samples = [tasks.add("sampled", (i,), pieces.sampled, each, _SAMPLES) for i, each in enumerate(ordered)]
-    split = tasks.add("splitters", (), pieces.splitters, samples, parts, *order)
-    cuts = [tasks.add("cuts", (i,), pieces.cuts, each, i, split, *order) for i, each in enumerate(ordered)]
+    split = tasks.add("splitters", (), pieces.splitters, samples, parts, order)
+    cuts = [tasks.add("cuts", (i,), pieces.cuts, each, i, split, order) for i, each in enumerate(ordered)]
     merged: list[Any] = []
     for j in range(parts):
         given = [
             tasks.add("piece", (i, j), pieces.piece, block, cut, j)
             for i, (block, cut) in enumerate(zip(ordered, cuts, strict=True))
         ]
-        merged.append((pieces.merged, given, *order))
+        merged.append((pieces.merged, given, order))
     if parts < number:
         whole = [tasks.add("merged", (j,), *each) for j, each in enumerate(merged)]
         merged = [
@@ -265,17 +255,18 @@ def runs_of(
     """Return the runs of keys whose blocks are as long as those of items."""
     op = shipped("op", by, (value, value), value, on_cpu(x))
     equal = None if same is None else shipped("equal", same, (key, key), np.dtype(bool), on_cpu(x))
-    tasks = Tasks(kind, [keys, x], op, equal, value)
-    blocks = range(keys.npartitions)
+    combining = ShippedCarry(op, value, key, equal)
+    tasks = Tasks(kind, [keys, x], combining)
     local = [
-        tasks.add("runs", (i,), steps.runs, [(keys.name, i), (x.name, i)], op, equal, value) for i in blocks
+        tasks.add("runs", (i,), steps.runs, [(keys.name, i), (x.name, i)], combining)
+        for i in range(keys.npartitions)
     ]
     records = [tasks.add("record", (i,), steps.pick, each, 2) for i, each in enumerate(local)]
-    around = tasks.add("neighbours", (), steps.neighbours, records, op, equal, value, key)
+    around = tasks.add("neighbours", (), steps.neighbours, records, combining)
     mended = []
     for i, each in enumerate(local):
         beside = tasks.add("beside", (i,), steps.pick, around, i)
-        mended.append(tasks.add("mended", (i,), steps.mended, each, beside, op, equal, value))
+        mended.append(tasks.add("mended", (i,), steps.mended, each, beside, combining))
     unknown = ((np.nan,) * len(mended),)
     return Runs(
         *(

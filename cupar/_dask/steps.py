@@ -16,7 +16,7 @@ import numpy as np
 from .. import arrays
 from .._base import device
 from .._cpu.threads import alone
-from .._fleet.carry import Carry, KeyedCarry, record_of, value_in
+from .._fleet.carry import Carry, record_of, value_in
 from .._fleet.counts import three_of
 from .._functions import libraries, operators
 from .._functions.axes import INT64, AxisLayout, constant, indices
@@ -34,7 +34,8 @@ from ..iterators import (
 )
 from ..runs import reduce_by_key
 from ..segmented import segmented_reduce
-from .shipped import ShippedOperator
+from .graphs import without
+from .shipped import ShippedCarry
 
 Dtype = np.dtype[Any]
 Step = Callable[..., Any]
@@ -124,20 +125,13 @@ def pick(parts: Any, i: int) -> Any:
 
 @on_blocks
 def totals(
-    work: Work,
-    block: Any,
-    shipped: ShippedOperator,
-    value: Dtype,
-    axes: Any,
-    commutative: bool,
-    skipped: bool = False,
+    work: Work, block: Any, combining: ShippedCarry, axes: Any, commutative: bool, skipped: bool = False
 ) -> Any:
     """Return the records of a block's rows: what their items reduce to.
 
     With `skipped` they have no values.
     """
-    op = shipped.op()
-    carry = Carry(op, value)
+    carry = combining.carry()
     items, _, layout, shape = over_axes(work, operand(work, block), axes)
     block, records = fresh(work, result_shape(shape, False), carry.record, zero=True)
     if skipped or not layout.size:
@@ -146,49 +140,54 @@ def totals(
     if layout.rows == 1:
         work.run(carry.total(items, commutative), read, written, layout.length)
     elif layout.inner > 1:
-        work.run(column_reduce(read, written, op), read, written, *layout)
+        work.run(column_reduce(read, written, carry.op), read, written, *layout)
     else:
-        flagged = TransformIterator(read, operators.there(value), carry.record)
+        flagged = TransformIterator(read, operators.there(carry.value), carry.record)
         none = carry.absent()
         made = segmented_reduce(flagged, records, None, None, carry.combined, none, commutative=False)
         work.run(made, flagged, records, layout.rows, h_init=none, segment_size=layout.length)
     return packed(block)
 
 
+def _one_after_another(work: Work, blocks: list[Any], carry: Carry) -> tuple[Any, tuple[int, ...]]:
+    """Return the records of several blocks, and the shape of those of one."""
+    records = [opened(each, carry.record) for each in blocks]
+    return operand(work, joined(records)).items, records[0].shape
+
+
 @on_blocks
-def folded(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> Any:
+def folded(work: Work, blocks: list[Any], combining: ShippedCarry, init: Any) -> Any:
     """Combine the records of blocks in order, after an initial value."""
-    carry = Carry(shipped.op(), value)
-    records = [opened(each, carry.record) for each in records]
-    items, rows = operand(work, joined(records)).items, records[0].size
-    block, out = fresh(work, records[0].shape, carry.record)
-    first = carry.initial(init)
+    carry = combining.carry()
+    items, shape = _one_after_another(work, blocks, carry)
+    block, out = fresh(work, shape, carry.record)
+    first, number, rows = carry.initial(init), len(blocks), math.prod(shape)
     if rows == 1:
-        carry.fold(work, items, len(records), out, first)
+        carry.fold(work, items, number, out, first)
     elif rows:
-        work.run(column_reduce(items, out, carry.combined, first), items, out, 1, len(records), rows, first)
+        work.run(column_reduce(items, out, carry.combined, first), items, out, 1, number, rows, first)
     return packed(block)
 
 
 @on_blocks
-def prefixes(work: Work, records: list[Any], shipped: ShippedOperator, value: Dtype, init: Any) -> list[Any]:
+def prefixes(work: Work, blocks: list[Any], combining: ShippedCarry, init: Any) -> list[Any]:
     """Return what goes before each of several blocks."""
-    carry = Carry(shipped.op(), value)
-    records = [opened(each, carry.record) for each in records]
-    items, number, rows = operand(work, joined(records)).items, len(records), records[0].size
-    block, out = fresh(work, (number, *records[0].shape), carry.record)
+    carry = combining.carry()
+    items, shape = _one_after_another(work, blocks, carry)
+    number, rows = len(blocks), math.prod(shape)
+    block, out = fresh(work, (number, *shape), carry.record)
     before = carry.initial(init)
     if rows == 1:  # folds, which are built anyway
         for i in range(number):
             carry.fold(work, items, i, out[i : i + 1], before)
     else:
         scanned_rows(work, items, out, AxisLayout(1, number, rows), carry.combined, before, True)
-    return [packed(block[i].reshape(records[0].shape)) for i in range(number)]
+    return [packed(block[i].reshape(shape)) for i in range(number)]
 
 
 @on_blocks
-def finished(work: Work, records: Any, value: Dtype, result: Dtype, empty: Any, axes: Any) -> Any:
-    """Return the values of records; `axes`: where the result has axes of length 1 in addition.
+def finished(work: Work, records: Any, value: Dtype, result: Dtype, empty: Any, ones: Any) -> Any:
+    """Return the values of records; `ones`: where the result has axes of length 1 in addition.
 
     `empty` is the value of no items; None: there is none.
     """
@@ -201,10 +200,7 @@ def finished(work: Work, records: Any, value: Dtype, result: Dtype, empty: Any, 
                 "x: a reduction of no items has no result, as the operator has no known identity; give init"
             )
         values = ConstantIterator(empty[0])
-    shape = list(records.shape)
-    for axis in axes:
-        shape.insert(axis, 1)
-    block, out = fresh(work, shape, result)
+    block, out = fresh(work, without(records.shape, (), ones, 1), result)
     work.copy(values, casting(out, value), x.size)
     return block
 
@@ -219,18 +215,11 @@ def _has_value(work: Work, records: Any) -> bool:
 
 @on_blocks
 def scanned(
-    work: Work,
-    block: Any,
-    before: Any,
-    shipped: ShippedOperator,
-    value: Dtype,
-    result: Dtype,
-    axis: int,
-    exclusive: bool,
+    work: Work, block: Any, before: Any, combining: ShippedCarry, result: Dtype, axis: int, exclusive: bool
 ) -> Any:
     """Return the scans of a block's rows, each after its record of what goes before it."""
-    op = shipped.op()
-    carry = Carry(op, value)
+    carry, value = combining.carry(), combining.value
+    op = carry.op
     before = opened(before, carry.record)
     x = operand(work, block)
     layout, _ = layout_along(x, axis)
@@ -337,63 +326,38 @@ def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
     return parts[i]
 
 
-def extreme_result(parts: tuple[Any, Any, int], name: str, axis: int, ndim: int | None) -> Any:
-    """Return where extreme items are: with a number of dimensions, None: without the axis."""
-    places = parts[1]
+def extreme_result(parts: tuple[Any, Any, int], name: str, axis: int, ones: Any) -> Any:
+    """Return where extreme items are, without the axis; `ones`: where the result has axes of length 1."""
     if not parts[2]:
         raise ValueError(f"x: {name} of no items has no result")
-    shape = places.shape
-    if ndim is None:
-        return places.reshape(shape[:axis] + shape[axis + 1 :])
-    return places.reshape((1,) * (ndim - len(shape)) + shape)
+    return parts[1].reshape(without(parts[1].shape, (axis,), ones, 1))
 
 
 # --- Runs -------------------------------------------------------------------------------------------------
 
 
-def _keyed(shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype, key: Dtype) -> KeyedCarry:
-    return KeyedCarry(shipped.op(), value, key, _same(equal, key))
-
-
-def _same(equal: ShippedOperator | None, key: Dtype) -> Any:
-    if equal is None and key.names is not None:
-        return operators.equal_fields(len(key.names))
-    return None if equal is None else equal.op()
-
-
 @on_blocks
-def runs(
-    work: Work, blocks: Sequence[Any], shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
-) -> tuple[Any, Any, Any]:
+def runs(work: Work, blocks: Sequence[Any], combining: ShippedCarry) -> tuple[Any, Any, Any]:
     """Return the keys of a block's runs, what their values combine to, and the record."""
     keys, x = (operand(work, each) for each in blocks)
     if keys.size != x.size:
         raise ValueError(f"x: expected as many items in each block as `keys` has, {keys.size}, got {x.size}")
-    carry = _keyed(shipped, equal, value, keys.dtype)
-    (unique, unique_items), (aggregates, results) = (
-        fresh(work, (keys.size,), each) for each in (keys.dtype, value)
-    )
+    carry = combining.carry()
+    unique, unique_items = fresh(work, (keys.size,), carry.key)
+    aggregates, results = fresh(work, (keys.size,), carry.value)
     number, (record, border) = work.temporary(1, INT64), fresh(work, (1,), carry.record, zero=True)
     if keys.size:
         given = keys.items, unique_items, carry.read(x.items), results, number
-        work.run(reduce_by_key(*given, shipped.op(), _same(equal, keys.dtype)), *given, keys.size)
+        work.run(reduce_by_key(*given, carry.op, carry.equality), *given, keys.size)
         carry.border(work, keys.items, keys.items[keys.size - 1 :], results, number, border)
     return unique, aggregates, packed(record)
 
 
 @on_blocks
-def neighbours(
-    work: Work,
-    records: list[Any],
-    shipped: ShippedOperator,
-    equal: ShippedOperator | None,
-    value: Dtype,
-    key: Dtype,
-) -> list[tuple[Any, Any]]:
+def neighbours(work: Work, blocks: list[Any], combining: ShippedCarry) -> list[tuple[Any, Any]]:
     """Return the combined records before each block, and those after it."""
-    carry = _keyed(shipped, equal, value, key)
-    given = [opened(each, carry.record) for each in records]
-    items, number = operand(work, joined(given)).items, len(given)
+    carry, number = combining.carry(), len(blocks)
+    items, _ = _one_after_another(work, blocks, carry)
     found = []
     for i in range(number):
         (before, first), (after, second) = (fresh(work, (1,), carry.record) for _ in range(2))
@@ -404,14 +368,12 @@ def neighbours(
 
 
 @on_blocks
-def mended(
-    work: Work, found: Any, beside: Any, shipped: ShippedOperator, equal: ShippedOperator | None, value: Dtype
-) -> tuple[Any, Any]:
+def mended(work: Work, found: Any, beside: Any, combining: ShippedCarry) -> tuple[Any, Any]:
     """Return the runs of a block; the first continues earlier blocks, and the last may continue, too."""
     unique, aggregates = map(aligned, found[:2])
     if not unique.size:
         return unique, aggregates
-    carry = _keyed(shipped, equal, value, unique.dtype)
+    carry = combining.carry()
     aggregates = aggregates.copy()  # what other tasks have stays as it is
     records = (opened(each, carry.record) for each in (*beside, found[2]))
     before, after, own, results = (operand(work, each).items for each in (*records, aggregates))

@@ -41,6 +41,7 @@ class Carry:
 
     Attributes
     ----------
+    op : callable or OpKind
     value : numpy.dtype
         Of the combined values.
     record : numpy.dtype
@@ -51,7 +52,7 @@ class Carry:
 
     def __init__(self, op: Op, value: np.dtype[Any]) -> None:
         self.value: np.dtype[Any] = value
-        self._op, self._plain = op, operators.plain(value)
+        self.op: Op = op
         self._taken: Any = None  # the dtype of items, once it is known
         self.record: np.dtype[Any]
         self.combined: Any
@@ -63,7 +64,7 @@ class Carry:
         self._fold = self.folding(self.record)
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
-        return record_of(self.value), operators.flagged(self._op, self.value)
+        return record_of(self.value), operators.flagged(self.op, self.value)
 
     def absent(self) -> np.ndarray[Any, Any]:
         """Return the record of a shard without items."""
@@ -107,7 +108,7 @@ class Carry:
         """Build what reduces the items of a shard: its `run` takes them as `read` returns them."""
         items = self.read(d_in)
         self._taken = over("d_in", d_in).dtype
-        return reduce_into(items, self.written(self.record), self._op, None, commutative=commutative)
+        return reduce_into(items, self.written(self.record), self.op, None, commutative=commutative)
 
     def first(self, d_in: Any) -> Any:
         """Build the transform that makes the record of one item."""
@@ -134,17 +135,20 @@ class KeyedCarry(Carry):
     Attributes
     ----------
     key : numpy.dtype
+    equality : callable, OpKind or None
+        Compares keys; None: ``==``.
     record : numpy.dtype
         The value of the last run, the first and the last key, and how many runs there are.
     """
 
     def __init__(self, op: Op, value: np.dtype[Any], key: np.dtype[Any], equality: Op | None = None) -> None:
-        self.key, self._same = key, OpKind.EQUAL_TO if equality is None else equality
+        self.key, self.equality = key, equality
+        self._same = OpKind.EQUAL_TO if equality is None else equality
         super().__init__(op, value)
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
         fields = [("value", self.value), ("first", self.key), ("last", self.key), ("runs", INT64)]
-        return np.dtype(fields, align=True), _joined(self._op, self._same, self.value, self.key)
+        return np.dtype(fields, align=True), _joined(self.op, self._same, self.value, self.key)
 
     def read_border(self, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
         """Return an iterator over the record of a shard that has items.
@@ -168,7 +172,7 @@ class KeyedCarry(Carry):
         """
         given = ZipIterator(before, own, after, d_aggregates)
         mended = np.dtype([("value", self.value), ("counts", THREE)], align=True)
-        return TransformIterator(given, _mended(self._op, self._same, self.value), mended)
+        return TransformIterator(given, _mended(self.op, self._same, self.value), mended)
 
     def read_counts(self, before: Any, after: Any) -> Any:
         """Return an iterator over the counts of a shard without items."""
