@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 
@@ -68,6 +69,13 @@ class _StreamOfNumba(Protocol):
     def handle(self) -> Any: ...
 
 
+class _DTypeOfPyTorch(Protocol):
+    @property
+    def is_floating_point(self) -> bool: ...
+    @property
+    def itemsize(self) -> int: ...
+
+
 class _Order(Protocol):
     """A member of `SortOrder`, of cupar's or of cuda.compute's."""
 
@@ -76,7 +84,9 @@ class _Order(Protocol):
     def __index__(self) -> int: ...
 
 
-Array: TypeAlias = _CudaArray | _DLPackArray | _HostArray | _Iterator
+_Array: TypeAlias = _CudaArray | _DLPackArray | _HostArray
+
+Array: TypeAlias = _Array | _Iterator
 """A device array, a host array for the CPU, or an iterator."""
 
 ArrayOrType: TypeAlias = Array | DTypeLike
@@ -87,3 +97,17 @@ KeysOrType: TypeAlias = ArrayOrType | _Buffers
 Order: TypeAlias = _Order
 Stream: TypeAlias = int | _Stream | _StreamOfPyTorch | _StreamOfCuPy | _StreamOfNumba | None
 ComputeCapability: TypeAlias = int | str | Sequence[int] | None
+
+# --- Functions of arrays -----------------------------------------------------------------------------------
+
+Arrays: TypeAlias = Array | tuple[Any, ...]
+AnyArray: TypeAlias = Any
+"""An array of the class of an iterator's arrays, or several: type checkers do not know it."""
+
+ArrayT = TypeVar("ArrayT", bound=_Array)
+ArraysT = TypeVar("ArraysT", bound=_Array | tuple[Any, ...])
+ItemsT = TypeVar("ItemsT")
+ItemT = TypeVar("ItemT", bound=np.generic)
+
+DType: TypeAlias = DTypeLike | _DTypeOfPyTorch | None
+Axes: TypeAlias = int | tuple[int, ...] | None

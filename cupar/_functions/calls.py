@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import c_size_t, c_uint64, c_void_p
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class Operand:
     def size(self) -> int:
         """The number of items."""
         return math.prod(self.shape)
+
+
+# Results of functions by their dtype: an `Operand` has that of the function's first operand.
+Integers: TypeAlias = Operand  # int64
+Flags: TypeAlias = Operand  # bool
+Numbers: TypeAlias = Operand  # any dtype
 
 
 class Work:

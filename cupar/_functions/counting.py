@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from ..segmented import segmented_reduce
 from ..sort import SortOrder, radix_sort
 from . import operators
 from .axes import INT64, AxisLayout, constant, indices
-from .calls import Operand, Work, enter
+from .calls import Numbers, Operand, Work
+from .described import described
 from .items import size_of
 from .rows import (
     bounds,
@@ -38,6 +40,9 @@ from .rows import (
     within_row,
 )
 from .values import accumulated, cast, casting, initial, integer
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, DType
 
 _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # bins
@@ -194,18 +199,54 @@ def segment_count(number: Any) -> int:
     return integer("num_segments", number, _MOST)
 
 
-def _segment_reduce(
+@described()
+def segment_reduce(
     work: Work,
     x: Operand,
     ids: Operand,
-    op: Any,
-    number: Any,
-    init: Any,
-    dtype: Any,
-    determinism: Any,
-    mode: Any,
-) -> Operand:
-    count = segment_count(number)
+    op: Op = OpKind.PLUS,
+    /,
+    num_segments: int | None = None,
+    *,
+    init: Any = None,
+    dtype: DType = None,
+    determinism: Determinism = Determinism.RUN_TO_RUN,
+    mode: str = "drop",
+) -> Numbers:
+    """Return the items of each segment combined, where ids in any order say which segment an item is in.
+
+    Parameters
+    ----------
+    ids : array of integers
+        Of the shape of `x`, or one for each row: each item of ``x[i]``, of several dimensions, has the id
+        ``ids[i]``. Items whose id is below 0, or `num_segments` or more, are left out
+        (see `mode`).
+    op : callable, OpKind or RawOp, optional
+        As for `reduce`.
+    num_segments : int
+        Must be given, behind an operator or by name.
+    init : number, array of one element or tuple, optional
+        Combined with the items of each segment, and the result of one without items; by default the
+        operator's identity, if it is known. It decides the dtype as for `reduce`.
+    dtype : dtype, optional
+        As for `reduce`.
+    determinism : Determinism, optional
+        By default sums of floats are the same in every run. `Determinism.NOT_GUARANTEED` is quicker for
+        thousands of segments, and rounds them differently each time.
+    mode : str, optional
+        What is done with items that are in no segment: "drop" leaves them out; "raise" makes them an
+        IndexError, for which the least and the greatest id are read back.
+
+    Returns
+    -------
+    array
+        Of `num_segments` items, or rows.
+
+    >>> ids = np.array([2, 0, 2, 0])
+    >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
+    array([6, 0, 4])
+    """
+    count = segment_count(num_segments)
     if ids.shape not in (x.shape, x.shape[:1]):
         raise ArgumentValueError(
             "ids", f"expected the shape of `x`, {x.shape}, or one for each of its rows, got shape {ids.shape}"
@@ -235,62 +276,6 @@ def _segment_reduce(
     )
 
 
-def segment_reduce(
-    x: Any,
-    ids: Any,
-    op: Op = OpKind.PLUS,
-    /,
-    num_segments: int | None = None,
-    *,
-    init: Any = None,
-    dtype: Any = None,
-    determinism: Determinism = Determinism.RUN_TO_RUN,
-    mode: str = "drop",
-    stream: Any = None,
-) -> Any:
-    """Return the items of each segment combined, where ids in any order say which segment an item is in.
-
-    Parameters
-    ----------
-    x : array or tuple of arrays
-    ids : array of integers
-        Of the shape of `x`, or one for each row: each item of ``x[i]``, of several dimensions, has the id
-        ``ids[i]``. Items whose id is below 0, or `num_segments` or more, are left out
-        (see `mode`).
-    op : callable, OpKind or RawOp, optional
-        As for `reduce`.
-    num_segments : int
-        Must be given, behind an operator or by name.
-    init : number, array of one element or tuple, optional
-        Combined with the items of each segment, and the result of one without items; by default the
-        operator's identity, if it is known. It decides the dtype as for `reduce`.
-    dtype : dtype, optional
-        As for `reduce`.
-    determinism : Determinism, optional
-        By default sums of floats are the same in every run. `Determinism.NOT_GUARANTEED` is quicker for
-        thousands of segments, and rounds them differently each time.
-    mode : str, optional
-        What is done with items that are in no segment: "drop" leaves them out; "raise" makes them an
-        IndexError, for which the least and the greatest id are read back.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-        Of `num_segments` items, or rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> ids = np.array([2, 0, 2, 0])
-    >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
-    array([6, 0, 4])
-    """
-    return enter(_segment_reduce, (x, ids), (op, num_segments, init, dtype, determinism, mode), stream)
-
-
 # --- Bins ------------------------------------------------------------------------------------------------
 
 
@@ -309,7 +294,37 @@ def check_weights(weights: Operand | None, x: Operand, kinds: str) -> None:
             raise ArgumentValueError("weights", f"expected shape {x.shape}, that of `x`, got {weights.shape}")
 
 
-def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, size: Any) -> Operand:
+@described()
+def bincount(
+    work: Work,
+    x: Operand,
+    /,
+    *,
+    weights: Operand | None = None,
+    minlength: int = 0,
+    size: int | None = None,
+) -> Numbers:
+    """Return how often each number from 0 on is among integers, or the sum of their weights.
+
+    Parameters
+    ----------
+    x : array of integers
+        Of one dimension.
+    weights : array, optional
+        One for each item; summed in float64.
+    minlength : int, optional
+        The least number of items of the result.
+    size : int, optional
+        How many items it has. By default the greatest number is read back, which waits for the GPU. With it
+        nothing is read, and other numbers are left out.
+
+    Returns
+    -------
+    array of int64, or with weights of float64
+
+    >>> arrays.bincount(np.array([1, 3, 1]))
+    array([0, 2, 0, 1])
+    """
     length, least = size_of(size), integer("minlength", minlength, _MOST)
     check_numbers("x", x, "biu")
     if x.ndim != 1:
@@ -327,39 +342,6 @@ def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, s
         values = cast(weights.items, _FLOAT)
         segments(work, values, x.items, x.size, out.items, length, OpKind.PLUS, np.zeros(1))
     return out
-
-
-def bincount(
-    x: Any, /, *, weights: Any = None, minlength: int = 0, size: int | None = None, stream: Any = None
-) -> Any:
-    """Return how often each number from 0 on is among integers, or the sum of their weights.
-
-    Parameters
-    ----------
-    x : array of integers
-        Of one dimension.
-    weights : array, optional
-        One for each item; summed in float64.
-    minlength : int, optional
-        The least number of items of the result.
-    size : int, optional
-        How many items it has. By default the greatest number is read back, which waits for the GPU. With it
-        nothing is read, and other numbers are left out.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array of int64, or with weights of float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.bincount(np.array([1, 3, 1]))
-    array([0, 2, 0, 1])
-    """
-    return enter(_bincount, (x, weights), (minlength, size), stream)
 
 
 class Histogram(NamedTuple):
@@ -544,7 +526,7 @@ def _counted_between(work: Work, x: Operand, edges: Operand, begin: int, number:
 
 def histogram_of(
     work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
-) -> Any:
+) -> Histogram:
     check_kind("histogram", x, "biuf")
     if x.dtype.kind == "b":
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
@@ -584,24 +566,23 @@ def histogram_of(
     return Histogram(hist, edges)
 
 
+@described(x="reals")
 def histogram(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
-    bins: Any = 10,
-    range: Any = None,
-    weights: Any = None,
+    bins: int | Sequence[float] | Array = 10,
+    range: Sequence[float] | None = None,
+    weights: Operand | None = None,
     density: bool = False,
-    stream: Any = None,
 ) -> Histogram:
     """Count the items in bins; the last bin includes both of its edges.
 
+    The result is a named tuple of two arrays, `hist` and `edges`.
+
     Parameters
     ----------
-    x : array
-        Of real numbers.
-    bins : int or sequence of numbers, optional
-        Number of bins of equal width, or the edges of all, on the host.
     range : pair of numbers, optional
         The first and the last edge, if `bins` is a number. By default the least and the greatest item, which
         are read back. Items that are outside, and NaNs, are not counted.
@@ -609,20 +590,8 @@ def histogram(
         One for each item; summed in float64, or complex128.
     density : bool, optional
         Whether the result is a density, whose integral is 1.
-    stream
-        As for `reduce`.
 
-    Returns
-    -------
-    Histogram
-        A named tuple of two arrays, `hist` and `edges`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.histogram(np.array([1, 2, 2, 4]), bins=3).hist
     array([1, 2, 1])
     """
-    found: Histogram = enter(histogram_of, (x, weights), (bins, range, density), stream)
-    return found
+    return histogram_of(work, x, weights, bins, range, density)

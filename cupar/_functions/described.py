@@ -7,14 +7,14 @@ What a parameter means is said once for all functions of `cupar.arrays`, `cupar.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial, update_wrapper
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .._base.generated import Unquoted, define
-from .calls import Work, enter
+from .calls import enter
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 # What a parameter is, in all functions that have it.
@@ -26,6 +26,7 @@ _PARAMETERS = {
     "a": ("array", "Of numbers."),
     "b": ("array", "Of the shape of `a`."),
     "items": ("array", "Of numbers."),
+    "reals": ("array", "Of real numbers."),
     "others": ("array", "Of numbers, as many as there are."),
     "multiset": (
         "array or tuple of arrays",
@@ -53,11 +54,16 @@ _PARAMETERS = {
         "    IndexError on the CPU, and wrap around on a GPU.",
     ),
     "offsets": ("array of integers", "From 0 to the number of items, as on the CPU alone is checked."),
+    "where": ("array of bool, optional", "Which items count, of the shape of `x`."),
     "flags": ("array", "Of the shape of `indices` or `x`; what is not 0 holds."),
     "seed": ("int, optional", "The same one gives the same order everywhere."),
     "axis": ("int or None, optional", "None: all items in C's order."),
     "axes": ("int, tuple of int or None, optional", "By default all."),
     "keepdims": ("bool, optional", "Whether reduced axes stay, with length 1."),
+    "include_initial": (
+        "bool, optional",
+        "Whether the result begins with that of no items, and so is longer by one.",
+    ),
     "init": (
         "number, array of one element or tuple, optional",
         "Comes before all items. It decides the dtype as for `reduce`.",
@@ -158,68 +164,87 @@ class Surface(NamedTuple):
 ARRAYS = Surface("import numpy as np\n>>> from cupar import arrays")
 
 
+_SECTION = re.compile(r"^(\w+)\n-{4,}\n", re.M)
+_ENTRY = re.compile(r"(?m)^(\w+)\b.*\n(?: +.*\n?|\n)*")
+
+
 def help_of(
     text: str | None,
     parameters: Iterable[inspect.Parameter],
     named: Mapping[str, str],
     surface: Surface = ARRAYS,
 ) -> str:
-    """Return a docstring in NumPy's style: the first lines, what is known of parameters, an example."""
+    """Return a docstring in NumPy's style: a text's own sections and parameters, and the other parameters."""
     known = {**_PARAMETERS, **surface.parameters}
     head, mark, example = inspect.cleandoc(text or "").partition(">>> ")
-    head, returns, more = head.rstrip().partition("\n\nReturns\n")
-    lines = [head, "", "Parameters", "----------"]
+    head, *sections = _SECTION.split(head)
+    said = dict(zip(sections[::2], sections[1::2], strict=True))
+    own = {each[1]: each[0].rstrip() for each in _ENTRY.finditer(said.pop("Parameters", ""))}
+    lines = []
     for each in parameters:
-        kind, said = known[named.get(each.name, each.name)]
-        lines += [f"{each.name} : {kind}", *([f"    {said}"] if said else [])]
-    lines += [f"\nReturns\n{more}"] if returns else []
-    lines += ["", "Raises", "------", surface.raises]
+        if each.name in own:
+            lines.append(own[each.name])
+        else:
+            kind, meaning = known[named.get(each.name, each.name)]
+            lines += [f"{each.name} : {kind}", *([f"    {meaning}"] if meaning else [])]
     if mark:
-        lines += ["", "Examples", "--------", f">>> {surface.imports}", mark + example]
-    return "\n".join(lines)
+        said["Examples"] = f">>> {surface.imports}\n{mark}{example}"
+    returns = said.pop("Returns", "")
+    parts = {"Parameters": "\n".join(lines), "Returns": returns, "Raises": surface.raises, **said}
+    titled = [f"{title}\n{'-' * len(title)}\n{each.strip()}" for title, each in parts.items() if each]
+    return "\n\n".join([head.rstrip(), *titled])
 
 
-# How a function gets what it reads as operands. Its parameters are checked by Python, as those of any.
+# How a function gets its operands. Its parameters are checked by Python, as those of any.
 _TEMPLATE = """
-def made_of({given}):
+def of_{name}({given}):
     return make(work, {arguments})
 
 def {name}({parameters}):
-    return enter(made_of, ({given_reads}), ({others}), stream, {like}, {num_items}, numbers, optional, make)
+    return enter(of_{name}, ({operands}), ({others}), stream, {like}, {num_items}, numbers, optional, make)
 """
+_OPERAND = re.compile(r"\b(?:Operand|Integers|Flags|Numbers)\b")  # all of them operands
+# Parameters of the call alone.
+_OF_CALL = {"num_items": "int | None", "like": "Array | None", "stream": "Stream"}
 
 
-def described(
-    *reads: str, numbers: bool = False, optional: tuple[str, ...] = (), **named: str
-) -> Callable[[Callable[Concatenate[Work, P], R]], Callable[P, R]]:
-    """Decorate what makes a result of operands: the function that users call takes arrays in their place.
+def described(*of_call: str, numbers: bool = False, **named: str) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function of operands: the function that users call takes arrays in their place.
+
+    Operands are the parameters that are annotated so. The call has a `stream`, too. Without operands, `out`
+    or `like` say which library makes the result.
 
     Parameters
     ----------
-    *reads : str
-        The parameters that are operands; of none, `out` or `like` say which library makes the result.
+    *of_call : str
+        ``num_items`` or ``like``, if the call has it.
     numbers, optional
         As for `enter`.
     **named : str
         Parameters that another entry of the table above describes.
     """
 
-    def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
-        names = [*inspect.signature(make).parameters]
-        like = "like" if "like" in names else "None"
-        others = [each for each in names[1:] if each not in reads]
-        found: Callable[P, R] = written(
+    def decorate(make: Callable[..., Any]) -> Any:
+        kinds = {each.name: str(each.annotation) for each in inspect.signature(make).parameters.values()}
+        operands = [name for name, kind in kinds.items() if _OPERAND.search(kind)]
+        others = [name for name in kinds if name not in ("work", *operands)]
+        like = "like" if "like" in of_call else "None"
+        return written(
             make,
             _TEMPLATE,
-            {"enter": enter, "numbers": numbers, "optional": optional},
+            {
+                "enter": enter,
+                "numbers": numbers,
+                "optional": tuple([each for each in operands if kinds[each].endswith("| None")]),
+            },
             named,
-            given=", ".join(["work", *reads, *others]),
+            of_call=(*of_call, "stream"),
+            given=", ".join(["work", *operands, *others]),
             others="".join(f"{each}, " for each in others),
-            given_reads="".join(f"{each}, " for each in reads),
-            like=like if reads or "out" not in names else f"out if {like} is None else {like}",
-            num_items="num_items" if "num_items" in names else "None",
+            operands="".join(f"{each}, " for each in operands),
+            like=like if operands or "out" not in kinds else f"out if {like} is None else {like}",
+            num_items="num_items" if "num_items" in of_call else "None",
         )
-        return found
 
     return decorate
 
@@ -231,22 +256,32 @@ def written(
     named: Mapping[str, str],
     surface: Surface = ARRAYS,
     own: int = 1,
+    of_call: Collection[str] = (),
     **texts: str,
 ) -> Any:
     """Return the function that users call for one that takes a `Work` first: a filled template, and help.
 
     The template has ``{name}``, ``{parameters}`` and ``{arguments}``, beside `texts`, and calls ``make``. The
-    first `own` parameters are not the user's.
+    first `own` parameters are not the user's; those `of_call` are not the function's.
     """
     signature = inspect.signature(make)
-    parameters = list(signature.parameters.values())[own:]
-    defaults = {f"of_{each.name}": each.default for each in parameters if each.default is not each.empty}
+    taken = [
+        each.replace(annotation=_OPERAND.sub("Array", each.annotation))
+        for each in [*signature.parameters.values()][own:]
+    ]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    parameters = taken + [
+        inspect.Parameter(each, by_name, default=None, annotation=_OF_CALL[each]) for each in of_call
+    ]
+    result = _OPERAND.sub("Array", signature.return_annotation)
+    defaults = {f"of_{each.name}": each.default for each in taken if each.default is not each.empty}
     plain = [
         each.replace(annotation=each.empty, default=Unquoted(f"of_{each.name}"))
         if f"of_{each.name}" in defaults
         else each.replace(annotation=each.empty)
         for each in parameters
     ]
+    passed = [f"{each.name}={each.name}" if each.kind is by_name else each.name for each in taken]
     call = define(
         f"arrays-{make.__name__}",
         make.__name__,
@@ -254,13 +289,12 @@ def written(
         {"make": make, **names, **defaults},
         name=make.__name__,
         parameters=str(inspect.Signature(plain))[1:-1],
-        arguments=", ".join(
-            f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters
-        ),
+        arguments=", ".join(passed),
         **texts,
     )
     update_wrapper(call, make)
     call.__wrapped__ = getattr(make, "func", make)  # a function of the module, where doctest looks
-    call.__signature__ = signature.replace(parameters=parameters)
+    call.__signature__ = signature.replace(parameters=parameters, return_annotation=result)
+    call.__annotations__ = {**{each.name: each.annotation for each in parameters}, "return": result}
     call.__doc__ = help_of(make.__doc__, parameters, named, surface)
     return call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,13 @@ from ..iterators import (
 from ..operators import Op, OpKind
 from . import libraries, operators
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of, with_numbers
-from .calls import Operand, Work, output_of, same_memory
+from .calls import Numbers, Operand, Work, output_of, same_memory
 from .described import described
 from .rows import check_numbers, places_of
 from .values import accumulated, cast, casting, dtype_of, integer, is_nonzero, item, naming_dtype, whole
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Arrays, DType
 
 _BOOL = np.dtype(bool)
 
@@ -48,18 +51,8 @@ _IN_PIECES = 1 << 12  # items, from which on two copies on the CPU take less tim
 # --- Computed ---------------------------------------------------------------------------------------------
 
 
-@described()
-def tabulate(
-    work: Work,
-    size: int,
-    op: Op,
-    /,
-    *,
-    dtype: Any = None,
-    out: Any = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+@described("like")
+def tabulate(work: Work, size: int, op: Op, /, *, dtype: DType = None, out: Array | None = None) -> Numbers:
     """Return an operator's results for 0, 1, 2 and so on.
 
     >>> arrays.tabulate(4, lambda i: i * i, like=np.empty(0))
@@ -74,19 +67,10 @@ def _linear(s: Any) -> Any:
     return s[1] + s[2] * s[0]
 
 
-@described(start="value", step="value")
+@described("like", start="value", step="value")
 def sequence(
-    work: Work,
-    size: int,
-    /,
-    start: Any = 0,
-    step: Any = 1,
-    *,
-    dtype: Any = None,
-    out: Any = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+    work: Work, size: int, /, start: Any = 0, step: Any = 1, *, dtype: DType = None, out: Array | None = None
+) -> Numbers:
     """Return `start`, `start` + `step`, and so on, in the dtype of these two, or in another.
 
     >>> arrays.sequence(4, 1, 2, like=np.empty(0))
@@ -98,7 +82,7 @@ def sequence(
     return _stored(work, found, (integer("size", size),), out)
 
 
-def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Any:
+def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Operand | tuple[Any, ...]:
     """Fill an array of any strides, or each array of a tuple with its own value."""
     if isinstance(out, tuple):
         if not isinstance(value, tuple) or len(value) != len(out):
@@ -125,7 +109,7 @@ def _filled(work: Work, out: Any, value: Any, name: str = "out") -> Any:
 
 
 @described(out="filled")
-def fill(work: Work, out: Any, value: Any, /, *, stream: Any = None) -> Any:
+def fill(work: Work, out: Arrays, value: Any, /) -> Operand | tuple[Any, ...]:
     """Write one value to all items of an array, and return the array.
 
     The array may have any strides. A tuple of arrays takes a tuple of values, and an array of structs one for
@@ -137,17 +121,8 @@ def fill(work: Work, out: Any, value: Any, /, *, stream: Any = None) -> Any:
     return _filled(work, out, value)
 
 
-@described("x")
-def for_each(
-    work: Work,
-    x: Any,
-    op: Op,
-    /,
-    *,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> None:
+@described("num_items", "like")
+def for_each(work: Work, x: Operand, op: Op, /) -> None:
     """Call an operator for each item, for its effects: it writes to arrays that it captures.
 
     It returns a number, which is discarded.
@@ -176,10 +151,8 @@ def _replaced_one(s: Any) -> Any:
     return s[2] if s[0] == s[1] else s[0]
 
 
-@described("x")
-def replace_if(
-    work: Work, x: Any, predicate: Op, value: Any, /, *, out: Any = None, stream: Any = None
-) -> Any:
+@described()
+def replace_if(work: Work, x: Operand, predicate: Op, value: Any, /, *, out: Array | None = None) -> Operand:
     """Return the items; those for which a predicate holds are replaced by one value.
 
     >>> arrays.replace_if(np.array([3, -1, 4]), lambda a: a < 0, 0)
@@ -190,8 +163,8 @@ def replace_if(
     return _stored(work, TransformIterator(pairs, _replaced(predicate), x.dtype), x.shape, out)
 
 
-@described("x", old="value", new="value")
-def replace(work: Work, x: Any, old: Any, new: Any, /, *, out: Any = None, stream: Any = None) -> Any:
+@described(old="value", new="value")
+def replace(work: Work, x: Operand, old: Any, new: Any, /, *, out: Array | None = None) -> Operand:
     """Return the items; those equal to one value are replaced by another.
 
     >>> arrays.replace(np.array([3, 1, 3]), 3, 5)
@@ -224,8 +197,8 @@ def _is_inside(s: Any) -> Any:
     return k >= 0 and k < length
 
 
-@described("x")
-def reverse(work: Work, x: Any, /, *, axis: int | None = None, out: Any = None, stream: Any = None) -> Any:
+@described()
+def reverse(work: Work, x: Operand, /, *, axis: int | None = None, out: Array | None = None) -> Operand:
     """Return the items of an axis backwards, or all items.
 
     >>> arrays.reverse(np.array([3, 1, 4]))
@@ -236,10 +209,10 @@ def reverse(work: Work, x: Any, /, *, axis: int | None = None, out: Any = None, 
     return _stored(work, PermutationIterator(x.items, places), x.shape, out)
 
 
-@described("x", number="places")
+@described(number="places")
 def roll(
-    work: Work, x: Any, number: int, /, *, axis: int | None = None, out: Any = None, stream: Any = None
-) -> Any:
+    work: Work, x: Operand, number: int, /, *, axis: int | None = None, out: Array | None = None
+) -> Operand:
     """Return the items of an axis, or all, moved to later places, where the last ones come first.
 
     >>> arrays.roll(np.array([3, 1, 4]), 1)
@@ -258,18 +231,17 @@ def roll(
     return _stored(work, PermutationIterator(x.items, places), x.shape, out)
 
 
-@described("x", number="places")
+@described(number="places")
 def shift(
     work: Work,
-    x: Any,
+    x: Operand,
     number: int,
     value: Any = 0,
     /,
     *,
     axis: int | None = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Operand:
     """Return the items of an axis, or all, moved to later places, with one value at those that become free.
 
     >>> arrays.shift(np.array([3, 1, 4]), -1)
@@ -300,18 +272,17 @@ def _is_end(s: Any) -> Any:
     return i // inner % length == end
 
 
-@described("x")
+@described()
 def adjacent_difference(
     work: Work,
-    x: Any,
+    x: Operand,
     op: Op = OpKind.MINUS,
     /,
     *,
     axis: int | None = None,
     reverse: bool = False,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Operand:
     """Return an operator's results for each item and the one before it; the first item is unchanged.
 
     With `reverse`, of each item and the one behind it. `out` may be `x`, of which a copy is made then.
@@ -335,18 +306,8 @@ def adjacent_difference(
     return target
 
 
-@described("x", "indices")
-def gather(
-    work: Work,
-    x: Any,
-    indices: Any,
-    /,
-    *,
-    out: Any = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+@described("num_items", "like")
+def gather(work: Work, x: Operand, indices: Operand, /, *, out: Array | None = None) -> Operand:
     """Return the items at some places, of all items in C's order.
 
     >>> arrays.gather(np.array([3, 1, 4]), np.array([2, 0]))
@@ -368,8 +329,8 @@ def _flags(name: str, flags: Operand, expected: Operand, what: str) -> Any:
     return TransformIterator(flags.items, is_nonzero, _BOOL)
 
 
-@described("x", "indices", "flags", indices="guarded", out="target")
-def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
+@described(indices="guarded", out="target")
+def gather_if(work: Work, x: Operand, indices: Operand, flags: Operand, out: Array, /) -> Operand:
     """Write the items at some places to an array, where flags hold; other items of it stay.
 
     >>> x, places = np.array([3, 1, 4]), np.array([2, 0])
@@ -390,8 +351,8 @@ def gather_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stre
     return target
 
 
-@described("x", "indices", out="target")
-def scatter(work: Work, x: Any, indices: Any, out: Any, /, *, stream: Any = None) -> Any:
+@described(out="target")
+def scatter(work: Work, x: Operand, indices: Operand, out: Array, /) -> Operand:
     """Write items to places of an array; which one stays of several for one place is not specified.
 
     >>> arrays.scatter(np.array([3, 1]), np.array([2, 0]), np.zeros(3, int))
@@ -417,8 +378,8 @@ def _writing(array: Any) -> Any:
     return write
 
 
-@described("x", "indices", "flags", indices="guarded", out="target")
-def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, stream: Any = None) -> Any:
+@described(indices="guarded", out="target")
+def scatter_if(work: Work, x: Operand, indices: Operand, flags: Operand, out: Array, /) -> Operand:
     """Write those items for which flags hold to places of an array; other items of it stay.
 
     >>> x, places = np.array([3, 1]), np.array([2, 0])
@@ -442,8 +403,8 @@ def scatter_if(work: Work, x: Any, indices: Any, flags: Any, out: Any, /, *, str
     return target
 
 
-@described("x", size="sampled")
-def sample(work: Work, x: Any, size: int, /, *, seed: int = 0, out: Any = None, stream: Any = None) -> Any:
+@described(size="sampled")
+def sample(work: Work, x: Operand, size: int, /, *, seed: int = 0, out: Array | None = None) -> Operand:
     """Return different items of an array in an order that looks random, each item once at most.
 
     >>> sorted(arrays.sample(np.array([3, 1, 4]), 3).tolist())
@@ -454,8 +415,8 @@ def sample(work: Work, x: Any, size: int, /, *, seed: int = 0, out: Any = None, 
     return _stored(work, PermutationIterator(x.items, places), (number,), out)
 
 
-@described("x")
-def shuffle(work: Work, x: Any, /, *, seed: int = 0, out: Any = None, stream: Any = None) -> Any:
+@described()
+def shuffle(work: Work, x: Operand, /, *, seed: int = 0, out: Array | None = None) -> Operand:
     """Return all items in an order that looks random.
 
     >>> sorted(arrays.shuffle(np.array([3, 1, 4]), seed=7).tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..iterators import (
 )
 from . import operators
 from .axes import INT64, axes_of, axis_of, constant, with_numbers
-from .calls import Operand, Work
+from .calls import Integers, Operand, Work
 from .described import described
 from .rows import (
     check_items,
@@ -28,6 +28,9 @@ from .rows import (
     result_shape,
     twice,
 )
+
+if TYPE_CHECKING:
+    from .._base.annotations import Axes
 
 
 def _first_least(a: Any, b: Any) -> Any:
@@ -95,8 +98,8 @@ def _in_row(s: Any) -> Any:
     return s[0] // s[1] % s[2]
 
 
-@described("x")
-def argmin(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+@described()
+def argmin(work: Work, x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Integers:
     """Return the index of the first least item, of all in C's order or along an axis.
 
     A NaN is less than anything else, as in NumPy.
@@ -107,8 +110,8 @@ def argmin(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, s
     return _arg(work, x, "argmin", axis, keepdims, True)
 
 
-@described("x")
-def argmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+@described()
+def argmax(work: Work, x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Integers:
     """Return the index of the first greatest item, of all in C's order or along an axis.
 
     A NaN is greater than anything else, as in NumPy.
@@ -129,8 +132,8 @@ class MinMax(NamedTuple):
     max: Any
 
 
-@described("x", axis="axes")
-def minmax(work: Work, x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> MinMax:
+@described(axis="axes")
+def minmax(work: Work, x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> MinMax:
     """Return the least and the greatest item, or those along axes, in one pass; NaN if there is one.
 
     The result is a named tuple of two arrays, `min` and `max`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from ..operators import Op, OpKind
 from ..search import lower_bound
 from . import operators
 from .axes import INT64, axes_of
-from .calls import Operand, Work
+from .calls import Flags, Integers, Operand, Work
 from .described import described
 from .predicates import check_shapes, flags_of, unflagged
 from .rows import compared, promoted, reduced, result_shape, whether
+
+if TYPE_CHECKING:
+    from .._base.annotations import Axes
 
 _BOOL = np.dtype(bool)
 
@@ -34,17 +37,8 @@ def _index(work: Work, items: Any, predicate: Op, size: int, none: int | None = 
     return out
 
 
-@described("x")
-def find_first(
-    work: Work,
-    x: Any,
-    predicate: Op,
-    /,
-    *,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+@described("num_items", "like")
+def find_first(work: Work, x: Operand, predicate: Op, /) -> Integers:
     """Return the index of the first item, in C's order, for which a predicate holds; -1 without one.
 
     It stops early: few items are read behind the match.
@@ -60,7 +54,7 @@ def find_first(
 
 def _quantified(
     work: Work, x: Operand, predicate: Op, told: Any, kind: OpKind, axis: Any, keepdims: bool, invert: bool
-) -> Any:
+) -> Flags:
     """Return what follows from the first item that fits; along axes, from all of their items."""
     if len(axes_of(axis, x.ndim)) == x.ndim:
         shape = result_shape(((1,) * x.ndim, tuple(range(x.ndim))), keepdims)
@@ -69,10 +63,8 @@ def _quantified(
     return reduced(work, flags_of(x, predicate, invert), None, kind, axis, None, keepdims, None, None)
 
 
-@described("x", axis="axes")
-def all_of(
-    work: Work, x: Any, predicate: Op, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
-) -> Any:
+@described(axis="axes")
+def all_of(work: Work, x: Operand, predicate: Op, /, *, axis: Axes = None, keepdims: bool = False) -> Flags:
     """Return whether a predicate holds for all items.
 
     Of all axes, it stops at the first item for which it does not.
@@ -83,10 +75,8 @@ def all_of(
     return _quantified(work, x, predicate, operators.is_nowhere, OpKind.LOGICAL_AND, axis, keepdims, False)
 
 
-@described("x", axis="axes")
-def any_of(
-    work: Work, x: Any, predicate: Op, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
-) -> Any:
+@described(axis="axes")
+def any_of(work: Work, x: Operand, predicate: Op, /, *, axis: Axes = None, keepdims: bool = False) -> Flags:
     """Return whether a predicate holds for an item.
 
     Of all axes, it stops at the first of them.
@@ -97,10 +87,8 @@ def any_of(
     return _quantified(work, x, predicate, operators.is_somewhere, OpKind.LOGICAL_OR, axis, keepdims, False)
 
 
-@described("x", axis="axes")
-def none_of(
-    work: Work, x: Any, predicate: Op, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
-) -> Any:
+@described(axis="axes")
+def none_of(work: Work, x: Operand, predicate: Op, /, *, axis: Axes = None, keepdims: bool = False) -> Flags:
     """Return whether a predicate holds for no item.
 
     Of all axes, it stops at the first item for which it does.
@@ -123,8 +111,8 @@ def _pairs(a: Operand, b: Operand) -> Any:
     return ZipIterator(numbers.read(a.items), numbers.read(b.items))
 
 
-@described("a", "b")
-def mismatch(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
+@described()
+def mismatch(work: Work, a: Operand, b: Operand, /) -> Integers:
     """Return the index of the first items, in C's order, that differ; -1 if all are equal.
 
     >>> int(arrays.mismatch(np.array([3, 1, 4]), np.array([3, 1, 5])))
@@ -134,8 +122,8 @@ def mismatch(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
     return _index(work, _pairs(a, b), _differ, a.size)
 
 
-@described("a", "b")
-def equal(work: Work, a: Any, b: Any, /, *, stream: Any = None) -> Any:
+@described()
+def equal(work: Work, a: Operand, b: Operand, /) -> Flags:
     """Return whether all items of two arrays are equal. NaN is equal to nothing.
 
     >>> bool(arrays.equal(np.array([3, 1]), np.array([3, 1])))
@@ -167,10 +155,8 @@ def _not_before(place: Any) -> Any:
     return place if place > 0 else 0
 
 
-@described("a", "b", a="items", b="others")
-def lexicographical_compare(
-    work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None
-) -> Any:
+@described(a="items", b="others")
+def lexicographical_compare(work: Work, a: Operand, b: Operand, /, *, less: Op | None = None) -> Flags:
     """Return whether one array comes before another: by the first items that differ, else if it is shorter.
 
     >>> bool(arrays.lexicographical_compare(np.array([3, 1, 4]), np.array([3, 2])))
@@ -212,8 +198,8 @@ def _order(x: Operand, less: Op | None) -> Any:
     return _out_of_order(operators.less_of(x.dtype) if less is None else less)
 
 
-@described("x")
-def is_sorted(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+@described()
+def is_sorted(work: Work, x: Operand, /, *, less: Op | None = None) -> Flags:
     """Return whether no item, in C's order, comes before the one in front of it.
 
     >>> bool(arrays.is_sorted(np.array([1, 2, 2])))
@@ -227,8 +213,8 @@ def _behind(place: Any) -> Any:
     return place + 1
 
 
-@described("x")
-def is_sorted_until(work: Work, x: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+@described()
+def is_sorted_until(work: Work, x: Operand, /, *, less: Op | None = None) -> Integers:
     """Return the number of leading items, in C's order, that are sorted.
 
     >>> int(arrays.is_sorted_until(np.array([1, 2, 0, 3])))
@@ -256,8 +242,8 @@ def _begins_again(predicate: Op) -> Any:
     return begins
 
 
-@described("x")
-def is_partitioned(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) -> Any:
+@described()
+def is_partitioned(work: Work, x: Operand, predicate: Op, /) -> Flags:
     """Return whether all items for which a predicate holds, in C's order, are before the others.
 
     >>> bool(arrays.is_partitioned(np.array([-3, -1, 4]), lambda a: a < 0))
@@ -273,8 +259,8 @@ def _within_first(predicate: Op) -> Any:
     return lambda item, value: np.bool_(function(item))
 
 
-@described("x")
-def partition_point(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) -> Any:
+@described()
+def partition_point(work: Work, x: Operand, predicate: Op, /) -> Integers:
     """Return the number of items for which a predicate holds, if these come first.
 
     A binary search finds it in an array; in tuples of arrays and iterators, the first item of the others is

@@ -12,8 +12,9 @@ from .._ir.iterator import over
 from ..iterators import ConstantIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from .axes import INT64, constant, strided
-from .calls import Operand, Work, enter
+from .calls import Operand, Work
 from .counting import bins_of, check_weights, counted, edges_of, segments
+from .described import described
 from .rows import check_numbers
 from .values import cast
 
@@ -59,12 +60,42 @@ def _coordinates(x: Operand) -> tuple[Operand, ...]:
     return tuple(Operand(None, each, (number,)) for each in columns)
 
 
-def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any) -> HistogramDD:
+@described()
+def histogramdd(
+    work: Work,
+    x: Operand,
+    /,
+    *,
+    bins: int | Sequence[Any] = 10,
+    range: Sequence[Sequence[float] | None] | None = None,
+    weights: Operand | None = None,
+) -> HistogramDD:
+    """Count the points in each cell of a grid, as ``numpy.histogramdd``.
+
+    The result is a named tuple of `hist`, with a dimension for each array, and `edges`, an array for each.
+
+    Parameters
+    ----------
+    x : tuple of arrays, or array
+        The coordinates of points: an array of real numbers for each dimension, of one shape; or one array
+        with a row for each point, as in NumPy, or with one number for each.
+    bins : int or sequence, optional
+        As for `histogram`, of all dimensions; or a sequence of these, one for each.
+    range : sequence of pairs, optional
+        As for `histogram`, one for each dimension; None among them: from the least to the greatest item.
+        Points that are outside in one dimension, and NaNs, are not counted.
+    weights : array, optional
+        One for each point; summed in float64.
+
+    >>> arrays.histogramdd((np.array([0, 1, 1]), np.array([5, 5, 9])), bins=2).hist
+    array([[1, 0],
+           [1, 1]])
+    """
     parts = _coordinates(x)
     for i, each in enumerate(parts):
         check_numbers(f"x[{i}]" if x.parts else "x", each, "biuf")
     check_weights(weights, parts[0], "biuf")
-    every = zip(_of_each("bins", bins, len(parts)), _of_each("range", interval, len(parts)), strict=True)
+    every = zip(_of_each("bins", bins, len(parts)), _of_each("range", range, len(parts)), strict=True)
     known = [edges_of(each, *own, work, of_items=False) for each, own in zip(parts, every, strict=True)]
     shape = tuple(len(each) - 1 for each in known)
     total = int(np.prod(shape, dtype=object))
@@ -85,40 +116,3 @@ def _histogramdd(work: Work, x: Operand, weights: Operand | None, bins: Any, int
         values = cast(weights.items, _FLOAT)
         segments(work, values, cells, parts[0].size, hist.items, total, OpKind.PLUS, np.zeros(1))
     return HistogramDD(hist, tuple(edges))
-
-
-def histogramdd(
-    x: Any, /, *, bins: Any = 10, range: Any = None, weights: Any = None, stream: Any = None
-) -> HistogramDD:
-    """Count the points in each cell of a grid, as ``numpy.histogramdd``.
-
-    Parameters
-    ----------
-    x : tuple of arrays, or array
-        The coordinates of points: an array of real numbers for each dimension, of one shape; or one array
-        with a row for each point, as in NumPy, or with one number for each.
-    bins : int or sequence, optional
-        As for `histogram`, of all dimensions; or a sequence of these, one for each.
-    range : sequence of pairs, optional
-        As for `histogram`, one for each dimension; None among them: from the least to the greatest item.
-        Points that are outside in one dimension, and NaNs, are not counted.
-    weights : array, optional
-        One for each point; summed in float64.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    HistogramDD
-        A named tuple of `hist`, with a dimension for each array, and `edges`, an array for each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.histogramdd((np.array([0, 1, 1]), np.array([5, 5, 9])), bins=2).hist
-    array([[1, 0],
-           [1, 1]])
-    """
-    found: HistogramDD = enter(_histogramdd, (x, weights), (bins, range), stream)
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,17 +18,20 @@ from ..search import upper_bound
 from ..transform import binary_transform
 from . import libraries
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
-from .calls import Operand, Work, enter
+from .calls import Numbers, Operand, Work, enter
 from .described import described
 from .items import Counted, along, bits, copy_spans, joined, size_of, taken
 from .rows import bounds, check_numbers, places_of, promoted, reduced_rows, scanned_rows, wrapped
 from .values import cast, integer
 
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Stream
+
 # --- Taken and repeated ----------------------------------------------------------------------------------
 
 
-@described("x", "indices")
-def take(work: Work, x: Any, indices: Any, /, *, axis: int | None = None, stream: Any = None) -> Any:
+@described()
+def take(work: Work, x: Operand, indices: Operand, /, *, axis: int | None = None) -> Operand:
     """Return the items at some places of an axis, or of all items.
 
     >>> arrays.take(np.array([10, 20, 30]), np.array([2, 0, -1]))
@@ -132,8 +135,14 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
 
 
 def repeat(
-    x: Any, repeats: Any, /, *, axis: int | None = None, size: int | None = None, stream: Any = None
-) -> Any:
+    x: Array,
+    repeats: Array | int,
+    /,
+    *,
+    axis: int | None = None,
+    size: int | None = None,
+    stream: Stream = None,
+) -> Array | Counted:
     """Return each item of an axis several times, one after another.
 
     Parameters
@@ -164,7 +173,8 @@ def repeat(
     number = int(repeats) if isinstance(repeats, (int, np.integer)) else None
     optional = () if number is None else ("repeats",)
     inputs = x, repeats if number is None else None
-    return enter(_repeat, inputs, (number, axis, size), stream, optional=optional)
+    found: Array | Counted = enter(_repeat, inputs, (number, axis, size), stream, optional=optional)
+    return found
 
 
 def _length(s: Any) -> Any:
@@ -189,10 +199,10 @@ def _signed(offsets: Any) -> Any:
     return cast(offsets, INT64)
 
 
-@described("x", "starts", "ends", starts="indices", ends="indices", size="length")
+@described(starts="indices", ends="indices", size="length")
 def take_ranges(
-    work: Work, x: Any, starts: Any, ends: Any, /, *, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, x: Operand, starts: Operand, ends: Operand, /, *, size: int | None = None
+) -> Operand | Counted:
     """Return the items of many ranges, one after another: of ``x[start:end]`` for each start and end.
 
     Ranges are cut to the items that there are; a start or an end below 0 is 0.
@@ -264,7 +274,7 @@ def _joined_spans(library: libraries.ArrayLibrary, given: list[Any], stream: Any
     return found
 
 
-def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any = None) -> Any:
+def concatenate(arrays: Sequence[Array], /, *, axis: int | None = 0, stream: Stream = None) -> Array:
     """Return arrays one after another along an axis.
 
     Arrays on a GPU that are of one dtype are copied by the driver along the first
@@ -296,8 +306,10 @@ def concatenate(arrays: Sequence[Any], /, *, axis: int | None = 0, stream: Any =
     if len(found) > _FEW or stream is not None:
         made = _joined(*found, axis, stream=stream)
         if made is not None:
-            return made
-    return enter(_concatenate, (*found,), (axis,), stream, optional=(), prefix="arrays")
+            return made  # type: ignore[no-any-return]
+    return enter(  # type: ignore[no-any-return]
+        _concatenate, (*found,), (axis,), stream, optional=(), prefix="arrays"
+    )
 
 
 _FEW = 16  # arrays, whose concatenation is made again; more have a key that takes longer than to copy them
@@ -338,18 +350,17 @@ def check_ends(
     return at, [each.shape[at] if each.shape else 1 for each in parts.values()], promoted(**parts)
 
 
-@described("x", "prepend", "append", numbers=True, optional=("prepend", "append"))
+@described(numbers=True)
 def diff(
     work: Work,
-    x: Any,
+    x: Operand,
     /,
     *,
     axis: int = -1,
     n: int = 1,
-    prepend: Any = None,
-    append: Any = None,
-    stream: Any = None,
-) -> Any:
+    prepend: Operand | None = None,
+    append: Operand | None = None,
+) -> Numbers:
     """Return each item minus the one before it along an axis; of bools, whether they differ.
 
     >>> arrays.diff(np.array([1, 4, 9, 16]))

@@ -62,7 +62,7 @@ def size_of(size: Any) -> int | None:
 
 def chosen(
     work: Work, items: Any, number: int, keep: Any, dtype: np.dtype[Any], predicate: Any, size: Any
-) -> Any:
+) -> Operand | Counted:
     """Return the items of `selected`, as many as there are; or `size` of them, and the count beside them."""
     length = size_of(size)
     out, count = selected(work, items, number, keep, dtype, predicate, length)

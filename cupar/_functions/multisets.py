@@ -25,7 +25,7 @@ from ..operators import Op
 from ..search import lower_bound
 from . import operators
 from .axes import INT64, constant
-from .calls import Operand, Work
+from .calls import Flags, Numbers, Operand, Work
 from .described import described
 from .items import Counted, size_of
 from .rows import compared
@@ -87,7 +87,9 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
     return TransformIterator(each, _is_beyond(less), _BOOL)
 
 
-def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, capacity: int) -> Any:
+def _set(
+    work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, capacity: int
+) -> Operand | Counted:
     """Return a set that a factory's algorithm finds, which has no more items than there is room for."""
     (first, second), less, dtype = _operands(a, b, less)
     wanted = size_of(size)
@@ -99,10 +101,10 @@ def _set(work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, ca
     return found[0] if wanted is None else Counted(*found)
 
 
-@described("a", "b", a="multiset", b="multiset", size="length")
+@described(a="multiset", b="multiset", size="length")
 def set_union(
-    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, less: Op | None = None, size: int | None = None
+) -> Numbers | Counted:
     """Return the union of two sorted arrays, sorted: an item occurs as often as where it is most frequent.
 
     Of equal items, those of `a` come first, and as many of the last of `b` as it has more.
@@ -113,10 +115,10 @@ def set_union(
     return _set(work, a, b, less, size, sets.set_union, a.size + b.size)
 
 
-@described("a", "b", a="multiset", b="multiset", size="length")
+@described(a="multiset", b="multiset", size="length")
 def set_intersection(
-    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, less: Op | None = None, size: int | None = None
+) -> Numbers | Counted:
     """Return the intersection of two sorted arrays, sorted: an item occurs as often as where it is rarest.
 
     Of equal items, these are the first of `a`.
@@ -127,10 +129,10 @@ def set_intersection(
     return _set(work, a, b, less, size, sets.set_intersection, min(a.size, b.size))
 
 
-@described("a", "b", a="multiset", b="multiset", size="length")
+@described(a="multiset", b="multiset", size="length")
 def set_difference(
-    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, less: Op | None = None, size: int | None = None
+) -> Numbers | Counted:
     """Return the difference of two sorted arrays, sorted: counts in the second are subtracted.
 
     Of equal items, these are the last of `a`, as many as it has more.
@@ -141,10 +143,10 @@ def set_difference(
     return _set(work, a, b, less, size, sets.set_difference, a.size)
 
 
-@described("a", "b", a="multiset", b="multiset", size="length")
+@described(a="multiset", b="multiset", size="length")
 def set_symmetric_difference(
-    work: Work, a: Any, b: Any, /, *, less: Op | None = None, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, less: Op | None = None, size: int | None = None
+) -> Numbers | Counted:
     """Return the symmetric difference of two sorted arrays, sorted: an item as often as counts differ.
 
     Of equal items, these are the last of the array that has more, as many as it has more.
@@ -159,8 +161,8 @@ def _itself(flag: Any) -> Any:
     return flag
 
 
-@described("a", "b", a="multiset", b="multiset")
-def includes(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+@described(a="multiset", b="multiset")
+def includes(work: Work, a: Operand, b: Operand, /, *, less: Op | None = None) -> Flags:
     """Return whether each item of a sorted array is in another at least as often.
 
     >>> bool(arrays.includes(np.array([1, 2, 2, 3]), np.array([2, 2])))

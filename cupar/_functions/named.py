@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..operators import OpKind
 from . import operators
 from .axes import INT64, axes_of
-from .calls import Operand, Work, enter, output_of
+from .calls import Flags, Integers, Numbers, Operand, Work, output_of
+from .described import described
 from .rows import check_items, check_kind, reduced, result_shape, whether
 from .values import cast, dtype_of, summed
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Axes, DType
 
 _BOOL = np.dtype(bool)
 
@@ -77,209 +81,130 @@ def _reduced_by_name(
     return reduced(work, x, where, named.op, axis, None, keepdims, wanted, out, named.empty)
 
 
+@described(x="items", axis="axes", dtype="summed")
 def sum(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
-    axis: Any = None,
-    dtype: Any = None,
+    axis: Axes = None,
+    dtype: DType = None,
     keepdims: bool = False,
-    where: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    where: Operand | None = None,
+    out: Array | None = None,
+) -> Numbers:
     """Return the sum of all items, or along axes.
 
     Bool and small integers are summed in an integer of 64 bits, float16 and bfloat16 in float32. The sum of
     no items is 0.
 
-    Parameters
-    ----------
-    x : array
-        Of numbers.
-    axis, dtype, keepdims, where, out, stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> int(arrays.sum(np.array([100, 100], np.int8)))
     200
     """
-    return enter(_reduced_by_name, (x, where), ("sum", axis, keepdims, dtype, out), stream)
+    return _reduced_by_name(work, x, where, "sum", axis, keepdims, dtype, out)
 
 
+@described(x="items", axis="axes", dtype="summed")
 def prod(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
-    axis: Any = None,
-    dtype: Any = None,
+    axis: Axes = None,
+    dtype: DType = None,
     keepdims: bool = False,
-    where: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    where: Operand | None = None,
+    out: Array | None = None,
+) -> Numbers:
     """Return the product of all items, or along axes; that of no items is 1.
 
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, where, out, stream
-        As for `sum`.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.prod(np.array([[1, 2], [3, 4]]), axis=1)
     array([ 2, 12])
     """
-    return enter(_reduced_by_name, (x, where), ("prod", axis, keepdims, dtype, out), stream)
+    return _reduced_by_name(work, x, where, "prod", axis, keepdims, dtype, out)
 
 
+@described(x="reals", axis="axes")
 def min(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
-    axis: Any = None,
+    axis: Axes = None,
     keepdims: bool = False,
-    where: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    where: Operand | None = None,
+    out: Array | None = None,
+) -> Operand:
     """Return the least item, or those along axes; NaN if there is one.
+
+    No items are a ValueError.
 
     Parameters
     ----------
-    x : array
-        Of real numbers.
-    axis, keepdims, out, stream
-        As for `reduce`.
     where : array of bool, optional
         Which items count; if none does, the result is the greatest value of the dtype.
 
-    Returns
-    -------
-    array
-
-    Raises
-    ------
-    ValueError
-        If there are no items.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> float(arrays.min(np.array([2.0, np.nan, 1.0])))
     nan
     """
-    return enter(_reduced_by_name, (x, where), ("min", axis, keepdims, None, out), stream)
+    return _reduced_by_name(work, x, where, "min", axis, keepdims, None, out)
 
 
+@described(x="reals", axis="axes")
 def max(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
-    axis: Any = None,
+    axis: Axes = None,
     keepdims: bool = False,
-    where: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    where: Operand | None = None,
+    out: Array | None = None,
+) -> Operand:
     """Return the greatest item, or those along axes; NaN if there is one.
+
+    No items are a ValueError.
 
     Parameters
     ----------
-    x, axis, keepdims, out, stream
-        As for `min`.
     where : array of bool, optional
         Which items count; if none does, the result is the least value of the dtype.
 
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.max(np.array([[1, 5], [7, 2]]), axis=0)
     array([7, 5])
     """
-    return enter(_reduced_by_name, (x, where), ("max", axis, keepdims, None, out), stream)
+    return _reduced_by_name(work, x, where, "max", axis, keepdims, None, out)
 
 
-def any(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
+@described(x="items", axis="axes")
+def any(
+    work: Work, x: Operand, /, *, axis: Axes = None, keepdims: bool = False, out: Array | None = None
+) -> Flags:
     """Return whether an item is not 0, or one along axes. NaN is not 0.
 
-    Parameters
-    ----------
-    x, axis, keepdims, out, stream
-        As for `sum`.
-
-    Returns
-    -------
-    array of bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> bool(arrays.any(np.array([0, 0, 3])))
     True
     """
-    return enter(_reduced_by_name, (x, None), ("any", axis, keepdims, None, out), stream)
+    return _reduced_by_name(work, x, None, "any", axis, keepdims, None, out)
 
 
-def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
+@described(x="items", axis="axes")
+def all(
+    work: Work, x: Operand, /, *, axis: Axes = None, keepdims: bool = False, out: Array | None = None
+) -> Flags:
     """Return whether no item is 0, or none along axes.
 
-    Parameters
-    ----------
-    x, axis, keepdims, out, stream
-        As for `sum`.
-
-    Returns
-    -------
-    array of bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> bool(arrays.all(np.array([1, 0, 3])))
     False
     """
-    return enter(_reduced_by_name, (x, None), ("all", axis, keepdims, None, out), stream)
+    return _reduced_by_name(work, x, None, "all", axis, keepdims, None, out)
 
 
-def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
-    """Count the items that are not 0, of all or along axes.
+@described(x="items", axis="axes")
+def count_nonzero(work: Work, x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Integers:
+    """Count the items that are not 0, of all or along axes, as int64.
 
-    Parameters
-    ----------
-    x, axis, keepdims, stream
-        As for `sum`.
-
-    Returns
-    -------
-    array of int64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> int(arrays.count_nonzero(np.array([0.0, 2.0, np.nan])))
     2
     """
-    return enter(_reduced_by_name, (x, None), ("count_nonzero", axis, keepdims, None, None), stream)
+    return _reduced_by_name(work, x, None, "count_nonzero", axis, keepdims, None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from ..operators import Op, OpKind
 from ..partition import three_way_partition
 from . import operators
 from .axes import INT64, constant
-from .calls import Operand, Work
+from .calls import Integers, Numbers, Operand, Work
 from .described import described
-from .items import chosen
+from .items import Counted, chosen
 from .rows import check_numbers, promoted, reduced
 from .scans import scan_of
 from .values import cast, item
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Axes, DType
 
 _BOOL = np.dtype(bool)
 
@@ -52,15 +55,15 @@ def _equal_pair(s: Any) -> Any:
 # --- Reduced ----------------------------------------------------------------------------------------------
 
 
-def _count(work: Work, flags: Operand, axis: Any, keepdims: bool) -> Any:
+def _count(work: Work, flags: Operand, axis: Any, keepdims: bool) -> Integers:
     ones = Operand(None, cast(flags.items, INT64), flags.shape)
     return reduced(work, ones, None, OpKind.PLUS, axis, None, keepdims, None, None, 0)
 
 
-@described("x", axis="axes")
+@described(axis="axes")
 def count_if(
-    work: Work, x: Any, predicate: Op, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
-) -> Any:
+    work: Work, x: Operand, predicate: Op, /, *, axis: Axes = None, keepdims: bool = False
+) -> Integers:
     """Count the items for which a predicate holds, as int64.
 
     >>> int(arrays.count_if(np.array([3, -1, 4]), lambda a: a > 0))
@@ -69,10 +72,8 @@ def count_if(
     return _count(work, flags_of(x, predicate), axis, keepdims)
 
 
-@described("x", axis="axes")
-def count(
-    work: Work, x: Any, value: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None
-) -> Any:
+@described(axis="axes")
+def count(work: Work, x: Operand, value: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Integers:
     """Count the items that are equal to a value, as int64.
 
     >>> int(arrays.count(np.array([3, 1, 3]), 3))
@@ -83,23 +84,20 @@ def count(
     return _count(work, Operand(None, TransformIterator(pairs, _equal_pair, _BOOL), x.shape), axis, keepdims)
 
 
-@described("x", axis="axes")
+@described("num_items", "like", axis="axes")
 def transform_reduce(
     work: Work,
-    x: Any,
+    x: Operand,
     transform: Op,
     op: Op = OpKind.PLUS,
     /,
     *,
-    axis: Any = None,
+    axis: Axes = None,
     init: Any = None,
     keepdims: bool = False,
-    dtype: Any = None,
-    out: Any = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+    dtype: DType = None,
+    out: Array | None = None,
+) -> Numbers:
     """Return an operator's results for items, combined by another operator.
 
     >>> int(arrays.transform_reduce(np.array([3, 1, 4]), lambda a: a * a))
@@ -121,20 +119,17 @@ def check_shapes(a: Operand, b: Operand) -> None:
         raise ArgumentValueError("b", f"expected the shape of `a`, {a.shape}, got {b.shape}")
 
 
-@described("a", "b", times="op")
+@described("num_items", "like", times="op")
 def inner_product(
     work: Work,
-    a: Any,
-    b: Any,
+    a: Operand,
+    b: Operand,
     op: Op = OpKind.PLUS,
     times: Op = OpKind.MULTIPLIES,
     /,
     *,
     init: Any = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+) -> Numbers:
     """Return what one operator combines of what another makes of pairs of items: the sum of products.
 
     >>> int(arrays.inner_product(np.array([1, 2, 3]), np.array([4, 5, 6])))
@@ -147,10 +142,10 @@ def inner_product(
     return reduced(work, Operand(None, made, a.shape), None, op, None, init, False, None, None)
 
 
-@described("x")
+@described("num_items", "like")
 def transform_scan(
     work: Work,
-    x: Any,
+    x: Operand,
     transform: Op,
     op: Op = OpKind.PLUS,
     /,
@@ -159,12 +154,9 @@ def transform_scan(
     init: Any = None,
     exclusive: bool = False,
     reverse: bool = False,
-    dtype: Any = None,
-    out: Any = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+    dtype: DType = None,
+    out: Array | None = None,
+) -> Numbers:
     """Return the prefix scan, by an operator, of what another makes of items.
 
     >>> arrays.transform_scan(np.array([3, 1, 4]), lambda a: a * a)
@@ -177,8 +169,8 @@ def transform_scan(
 # --- Chosen -----------------------------------------------------------------------------------------------
 
 
-@described("x", size="length")
-def remove_if(work: Work, x: Any, predicate: Op, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def remove_if(work: Work, x: Operand, predicate: Op, /, *, size: int | None = None) -> Operand | Counted:
     """Return the items for which a predicate does not hold, in C's order.
 
     >>> arrays.remove_if(np.array([3, -1, 4]), lambda a: a < 0)
@@ -187,8 +179,8 @@ def remove_if(work: Work, x: Any, predicate: Op, /, *, size: int | None = None, 
     return chosen(work, x.items, x.size, None, x.dtype, unflagged(predicate), size)
 
 
-@described("x", "flags", size="length")
-def compress(work: Work, x: Any, flags: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def compress(work: Work, x: Operand, flags: Operand, /, *, size: int | None = None) -> Operand | Counted:
     """Return the items whose flags hold, in C's order: ``x[flags]``.
 
     The array comes first, where ``numpy.compress`` has the flags.
@@ -203,8 +195,8 @@ def compress(work: Work, x: Any, flags: Any, /, *, size: int | None = None, stre
     return chosen(work, pairs, x.size, operators.first, x.dtype, operators.second, size)
 
 
-@described("x")
-def partition_copy(work: Work, x: Any, predicate: Op, /, *, stream: Any = None) -> Any:
+@described()
+def partition_copy(work: Work, x: Operand, predicate: Op, /) -> tuple[Operand, Operand]:
     """Return the items for which a predicate holds, and those for which it does not, as two arrays.
 
     Both are in C's order. Their lengths are read back, which waits for the GPU; `partition_by` does not.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +14,13 @@ from .._base.errors import ArgumentValueError
 from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..nth_element import segmented_nth_element
 from .axes import INT64, AxisLayout, columns, constant, indices
-from .calls import Operand, Work, enter
+from .calls import Numbers, Operand, Work
 from .described import described
 from .rows import check_kind, check_numbers, over_axes, result_shape, sorted_rows
 from .values import accumulated, cast, casting, whole
+
+if TYPE_CHECKING:
+    from .._base.annotations import Axes
 
 _FLOAT = np.dtype(np.float64)
 
@@ -152,7 +156,20 @@ def _selected(
     work.run(search, *arrays, n, num_items=layout.size, num_segments=layout.rows, segment_size=layout.length)
 
 
-def _nth_element(work: Work, x: Operand, n: Any, axis: Any, keepdims: bool) -> Operand:
+@described(x="reals", axis="axes")
+def nth_element(work: Work, x: Operand, n: int, /, *, axis: Axes = None, keepdims: bool = False) -> Operand:
+    """Return the item that a sort would put at an index, of all items or along axes, without a sort.
+
+    NaN is the greatest, as in `sort`, and -0.0 is as 0.0. If there is no such item, it is an IndexError.
+
+    Parameters
+    ----------
+    n : int
+        The index, from 0 on; negative numbers count from the greatest.
+
+    >>> arrays.nth_element(np.array([[3, 9, 1], [7, 5, 6]]), 0, axis=1)
+    array([1, 5])
+    """
     check_kind("nth_element", x, "biuf")
     items, _, layout, shape = over_axes(work, x, axis)
     rank = whole("n", n)
@@ -172,104 +189,46 @@ def _nth_element(work: Work, x: Operand, n: Any, axis: Any, keepdims: bool) -> O
     return out
 
 
-def nth_element(x: Any, n: int, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
-    """Return the item that a sort would put at an index, of all items or along axes, without a sort.
-
-    Parameters
-    ----------
-    x : array
-        Of real numbers. NaN is the greatest, as in `sort`, and -0.0 is as 0.0.
-    n : int
-        The index, from 0 on; negative numbers count from the greatest.
-    axis, keepdims, stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array
-
-    Raises
-    ------
-    IndexError
-        If there is no such item.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.nth_element(np.array([[3, 9, 1], [7, 5, 6]]), 0, axis=1)
-    array([1, 5])
-    """
-    return enter(_nth_element, (x,), (n, axis, keepdims), stream)
-
-
 def _first_or_nan(s: Any) -> Any:
     return s[0] if s[2] == s[2] else s[2]
 
 
+@described(x="reals", axis="axes")
 def quantile(
-    x: Any,
-    q: Any,
+    work: Work,
+    x: Operand,
+    q: float | Sequence[float],
     /,
     *,
-    axis: Any = None,
+    axis: Axes = None,
     method: str = "linear",
     keepdims: bool = False,
-    stream: Any = None,
-) -> Any:
-    """Return quantiles of all items, or along axes; NaN if there is one.
+) -> Numbers:
+    """Return quantiles of all items, or along axes; NaN if there is one. Integers become float64.
 
-    Parameters
-    ----------
-    x : array
-        Of real numbers. Integers become float64.
-    q : number or sequence of numbers
-        From 0 to 1, on the host.
-    axis, keepdims, stream
-        As for `reduce`.
-    method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
-        The value between two items.
+    No items are a ValueError.
 
     Returns
     -------
     array
         With the dimensions of `q` in front.
 
-    Raises
-    ------
-    ValueError
-        If there are no items, or an argument is not one of these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
     array([1.5, 2. ])
     """
-    return enter(_quantile, (x,), (q, axis, method, keepdims, False), stream)
+    return _quantile(work, x, q, axis, method, keepdims)
 
 
-def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
-    """Return the median of all items, or along axes; NaN if there is one.
+@described(x="reals", axis="axes")
+def median(work: Work, x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Numbers:
+    """Return the median of all items, or along axes; NaN if there is one. That of integers is float64.
 
-    Parameters
-    ----------
-    x, axis, keepdims, stream
-        As for `quantile`.
+    No items are a ValueError.
 
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> float(arrays.median(np.array([4, 1, 2, 3])))
     2.5
     """
-    return enter(_quantile, (x,), (0.5, axis, "linear", keepdims, True), stream)
+    return _quantile(work, x, 0.5, axis, "linear", keepdims, mean=True)
 
 
 # --- Of many ranges --------------------------------------------------------------------------------------
@@ -291,10 +250,8 @@ def _between_in_range(s: Any) -> Any:
     return _between((low, high, low, exact - place))
 
 
-@described("x", "starts", "ends", starts="offsets", ends="offsets", q="fraction")
-def segment_quantile(
-    work: Work, x: Any, starts: Any, ends: Any, /, q: float = 0.5, *, stream: Any = None
-) -> Any:
+@described(starts="offsets", ends="offsets", q="fraction")
+def segment_quantile(work: Work, x: Operand, starts: Operand, ends: Operand, /, q: float = 0.5) -> Numbers:
     """Return a quantile of the items of each of many ranges, ``x[start:end]``; NaN if one is, or of none.
 
     Ranges may have any lengths, leave items out and be in any order, but may not overlap.

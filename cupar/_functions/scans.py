@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,13 @@ from ..iterators import (
 from ..operators import Op, OpKind
 from . import operators
 from .axes import AxisLayout, axis_of, constant, indices
-from .calls import Operand, Work, enter, output_of
+from .calls import Numbers, Operand, Work, enter, output_of
+from .described import described
 from .rows import check_numbers, dtypes_of, layout_along, promoted, scanned_rows
 from .values import accumulated, cast, casting, dtype_of, initial, summed
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, DType, Stream
 
 
 def scan_of(
@@ -67,8 +71,10 @@ def _backwards(items: Any, size: int) -> Any:
     return ReverseIterator(items + (size - 1) if hasattr(items, "node") else items)
 
 
+@described("num_items", "like")
 def scan(
-    x: Any,
+    work: Work,
+    x: Operand,
     op: Op = OpKind.PLUS,
     /,
     *,
@@ -76,18 +82,13 @@ def scan(
     init: Any = None,
     exclusive: bool = False,
     reverse: bool = False,
-    dtype: Any = None,
-    out: Any = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+    dtype: DType = None,
+    out: Array | None = None,
+) -> Numbers:
     """Return the prefix scan by an operator: each item combines all up to it.
 
     Parameters
     ----------
-    x : array, iterator or tuple of arrays
-        As for `reduce`.
     op : callable, OpKind or RawOp, optional
         Combines two values, the first of which is that of earlier items. It must be associative; it need not
         be commutative.
@@ -104,31 +105,19 @@ def scan(
         As for `reduce`.
     out : array, optional
         Where the result goes, of its shape: it may be `x` itself.
-    num_items, like, stream
-        As for `reduce`.
 
     Returns
     -------
     array
         Of the library and the shape of `x`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not one of these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.scan(np.array([3, 1, 4, 1, 5]), lambda a, b: a if a > b else b)
     array([3, 3, 4, 4, 5])
     >>> arrays.scan(np.array([[1, 2], [3, 4]]), axis=1, reverse=True)
     array([[3, 2],
            [7, 4]])
     """
-    arguments = op, axis, init, exclusive, reverse, dtype, out
-    return enter(scan_of, (x,), arguments, stream, like, num_items)
+    return scan_of(work, x, op, axis, init, exclusive, reverse, dtype, out)
 
 
 # --- By name ----------------------------------------------------------------------------------------------
@@ -176,72 +165,52 @@ def _after_first(s: Any) -> Any:
     return i + (i // own + 1) * inner
 
 
+@described(x="items", dtype="summed")
 def cumulative_sum(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
     axis: int | None = None,
-    dtype: Any = None,
+    dtype: DType = None,
     include_initial: bool = False,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Numbers:
     """Return the sums of all items up to each, along an axis.
 
     Parameters
     ----------
-    x : array
-        Of numbers.
     axis : int, optional
         Needed if `x` has several dimensions.
-    dtype, out, stream
-        As for `scan`; by default, bool and small integers are summed as by `sum`.
-    include_initial : bool, optional
-        Whether the result begins with the sum of none, and so is longer by one.
 
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.cumulative_sum(np.array([1, 2, 3]), include_initial=True)
     array([0, 1, 3, 6])
     """
-    return enter(_cumulative, (x,), (OpKind.PLUS, axis, dtype, include_initial, out), stream)
+    return _cumulative(work, x, OpKind.PLUS, axis, dtype, include_initial, out)
 
 
+@described(x="items", dtype="summed")
 def cumulative_prod(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
     axis: int | None = None,
-    dtype: Any = None,
+    dtype: DType = None,
     include_initial: bool = False,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    out: Array | None = None,
+) -> Numbers:
     """Return the products of all items up to each, along an axis.
 
     Parameters
     ----------
-    x, axis, dtype, include_initial, out, stream
-        As for `cumulative_sum`.
+    axis : int, optional
+        Needed if `x` has several dimensions.
 
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.cumulative_prod(np.array([1, 2, 3, 4]))
     array([ 1,  2,  6, 24])
     """
-    return enter(_cumulative, (x,), (OpKind.MULTIPLIES, axis, dtype, include_initial, out), stream)
+    return _cumulative(work, x, OpKind.MULTIPLIES, axis, dtype, include_initial, out)
 
 
 # --- Recurrences ------------------------------------------------------------------------------------------
@@ -329,16 +298,16 @@ def _before_rows(
 
 
 def linear_recurrence(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array,
     /,
     *,
     axis: int = -1,
-    initial: Any = None,
+    initial: Array | complex | None = None,
     reverse: bool = False,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    out: Array | None = None,
+    stream: Stream = None,
+) -> Array:
     """Return h with ``h[t] = a[t] * h[t - 1] + b[t]`` along an axis.
 
     Parameters
@@ -372,4 +341,5 @@ def linear_recurrence(
     """
     number = initial if isinstance(initial, (int, float, complex)) else None
     inputs = a, b, initial if number is None else None
-    return enter(_linear_recurrence, inputs, (number, axis, reverse, out), stream)
+    found: Array = enter(_linear_recurrence, inputs, (number, axis, reverse, out), stream)
+    return found

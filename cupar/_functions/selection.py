@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,25 +22,18 @@ from ..runs import reduce_by_key as reduce_runs
 from ..runs import run_length_encode as encode_runs
 from . import operators
 from .axes import INT64, constant, with_numbers
-from .calls import Operand, Work
+from .calls import Integers, Operand, Work
 from .described import described
 from .items import Counted, chosen, selected, size_of
 from .rows import check_numbers, dtypes_of
 from .values import cast, casting, initial
 
+if TYPE_CHECKING:
+    from .._base.annotations import DType
 
-@described("x", size="length")
-def copy_if(
-    work: Work,
-    x: Any,
-    predicate: Op,
-    /,
-    *,
-    size: int | None = None,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+
+@described("num_items", "like", size="length")
+def copy_if(work: Work, x: Operand, predicate: Op, /, *, size: int | None = None) -> Operand | Counted:
     """Return the items for which a predicate holds, in C's order.
 
     >>> arrays.copy_if(np.array([3, -1, 4, -2]), lambda a: a > 0)
@@ -49,17 +42,8 @@ def copy_if(
     return chosen(work, x.items, x.size, None, x.dtype, predicate, size)
 
 
-@described("x")
-def partition_by(
-    work: Work,
-    x: Any,
-    predicate: Op,
-    /,
-    *,
-    num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Counted:
+@described("num_items", "like")
+def partition_by(work: Work, x: Operand, predicate: Op, /) -> Counted:
     """Return the items for which a predicate holds, then the others, and the number of the former.
 
     Both are in C's order. Nothing is read back.
@@ -108,8 +92,8 @@ def _digit(s: Any) -> Any:
     return (s[0] // s[2]) % s[1]
 
 
-@described("x", size="length")
-def nonzero(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def nonzero(work: Work, x: Operand, /, *, size: int | None = None) -> tuple[Integers, ...] | Counted:
     """Return the indices of the items that are not 0, in C's order: an array for each dimension.
 
     There are no indices of an array without dimensions.
@@ -158,7 +142,7 @@ class CountedRuns(NamedTuple):
     count: Any
 
 
-def _runs(work: Work, keys: Operand, values: Operand, count: Operand, size: Any) -> Any:
+def _runs(work: Work, keys: Operand, values: Operand, count: Operand, size: Any) -> Runs | CountedRuns:
     found = work.cut([keys, values], count, size)
     return Runs(*found) if size is None else CountedRuns(*found)
 
@@ -169,21 +153,19 @@ def _equal(keys: Operand, equal: Any) -> Any:
     return equal
 
 
-@described("keys", "x", size="length")
+@described("num_items", size="length")
 def reduce_by_key(
     work: Work,
-    keys: Any,
-    x: Any,
+    keys: Operand,
+    x: Operand,
     op: Op = OpKind.PLUS,
     /,
     *,
     init: Any = None,
     equal: Op | None = None,
-    dtype: Any = None,
+    dtype: DType = None,
     size: int | None = None,
-    num_items: int | None = None,
-    stream: Any = None,
-) -> Any:
+) -> Runs | CountedRuns:
     """Return the keys of runs of equal ones, and the items that belong to each run combined.
 
     Keys that are equal but not neighbours are in several runs: `segment_reduce` takes ids in any order.
@@ -211,17 +193,10 @@ def reduce_by_key(
     return _runs(work, unique, values, count, length)
 
 
-@described("x", size="length")
+@described("num_items", size="length")
 def run_length_encode(
-    work: Work,
-    x: Any,
-    /,
-    *,
-    equal: Op | None = None,
-    size: int | None = None,
-    num_items: int | None = None,
-    stream: Any = None,
-) -> Any:
+    work: Work, x: Operand, /, *, equal: Op | None = None, size: int | None = None
+) -> Runs | CountedRuns:
     """Return the items of runs of equal ones, one for each run, and how long the runs are.
 
     The result is a named tuple of arrays, `keys` and `values`, and with `size` `count`.

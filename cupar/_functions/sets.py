@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..search import lower_bound
 from ..sets import set_difference, set_intersection, set_symmetric_difference
 from . import operators
 from .axes import INT64, AxisLayout, constant, indices
-from .calls import Operand, Work
+from .calls import Flags, Numbers, Operand, Work
 from .described import described
 from .items import Counted, chosen, joined, selected, size_of
 from .rows import check_numbers, compared, positions, scanned_rows, sorted_rows
@@ -51,7 +51,7 @@ def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     return sorted_rows(work, x.items, layout, False, None, positions(work, layout) if values else None)
 
 
-def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Any:
+def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Operand | Counted:
     """Return those of a number of items for which a flag holds, as many as there are, or as `size` says."""
     pairs = ZipIterator(items, keep)
     return chosen(work, pairs, number, operators.first, items.dtype, operators.second, size)
@@ -63,14 +63,15 @@ def _unique_values(work: Work, x: Operand, size: Any) -> Any:
     return _kept(work, items, heads(items), x.size, size)
 
 
-@described("x", size="length")
-def unique_values(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def unique_values(work: Work, x: Operand, /, *, size: int | None = None) -> Operand | Counted:
     """Return the different items, sorted. NaNs are all different.
 
     >>> arrays.unique_values(np.array([3, 1, 3, 2]))
     array([1, 2, 3])
     """
-    return _unique_values(work, x, size)
+    found: Operand | Counted = _unique_values(work, x, size)
+    return found
 
 
 class UniqueAll(NamedTuple):
@@ -96,6 +97,9 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Any
 
 
+U = TypeVar("U", UniqueAll, UniqueCounts, UniqueInverse)
+
+
 def _length_of_run(s: Any) -> Any:
     begin, after, i, last, size = s
     return (after if i < last else size) - begin
@@ -106,7 +110,7 @@ def _next(s: Any) -> Any:
     return i + 1 if i < last else i
 
 
-def _unique(work: Work, x: Operand, size: Any, wants: Any) -> Any:
+def _unique(work: Work, x: Operand, size: Any, wants: type[U]) -> U | Counted:
     """Return those results that are the fields of `wants`."""
     check_numbers("x", x)
     length = size_of(size)
@@ -158,8 +162,8 @@ def _or_first(s: Any) -> Any:
     return s[0] if s[1] <= s[2] else 0
 
 
-@described("x", size="length")
-def unique_counts(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def unique_counts(work: Work, x: Operand, /, *, size: int | None = None) -> UniqueCounts | Counted:
     """Return the different items, sorted, with their counts.
 
     The result is a named tuple of arrays; with `size`, one of that and the count.
@@ -171,8 +175,8 @@ def unique_counts(work: Work, x: Any, /, *, size: int | None = None, stream: Any
     return _unique(work, x, size, UniqueCounts)
 
 
-@described("x", size="length")
-def unique_inverse(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def unique_inverse(work: Work, x: Operand, /, *, size: int | None = None) -> UniqueInverse | Counted:
     """Return the different items, sorted, and for each item which of them it is.
 
     The result is a named tuple of arrays; with `size`, one of that and the count.
@@ -184,8 +188,8 @@ def unique_inverse(work: Work, x: Any, /, *, size: int | None = None, stream: An
     return _unique(work, x, size, UniqueInverse)
 
 
-@described("x", size="length")
-def unique_all(work: Work, x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def unique_all(work: Work, x: Operand, /, *, size: int | None = None) -> UniqueAll | Counted:
     """Return the different items, sorted, with their first indices, the inverse, and their counts.
 
     The result is a named tuple of arrays; with `size`, one of that and the count.
@@ -226,8 +230,8 @@ def _sorted_as(work: Work, x: Operand, numbers: Compared) -> Any:
     return work.kept(numbers.read(items), x.size)
 
 
-@described("x1", "x2", numbers=True)
-def isin(work: Work, x1: Any, x2: Any, /, *, invert: bool = False, stream: Any = None) -> Any:
+@described(numbers=True)
+def isin(work: Work, x1: Operand, x2: Operand, /, *, invert: bool = False) -> Flags:
     """Return whether each item of an array is among those of another. NaN is nowhere.
 
     The result has the shape of `x1`.
@@ -246,8 +250,8 @@ def _both(s: Any) -> Any:
     return s[0] and s[1]
 
 
-@described("a", "b", size="length")
-def union1d(work: Work, a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+@described(size="length")
+def union1d(work: Work, a: Operand, b: Operand, /, *, size: int | None = None) -> Numbers | Counted:
     """Return the different items of two arrays, sorted. All NaNs are one, as in NumPy.
 
     >>> arrays.union1d(np.array([3, 1]), np.array([2, 3]))
@@ -290,7 +294,7 @@ def _first_nan(work: Work, items: Any, size: int) -> Any:
 
 def _different(
     work: Work, a: Operand, b: Operand, numbers: Compared, size: Any, make: Any, has_nans: int
-) -> Any:
+) -> Operand | Counted:
     """Return the different items of a set of two arrays, both with items, that `make` makes of sorted ones.
 
     A NaN equals no item. The first NaN of `has_nans` of the arrays is behind all other items of the result.
@@ -317,10 +321,10 @@ def _different(
     return _kept(work, cast(items, numbers.result), keep, capacity + last, size)
 
 
-@described("a", "b", size="length")
+@described(size="length")
 def intersect1d(
-    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, assume_unique: bool = False, size: int | None = None
+) -> Numbers | Counted:
     """Return the different items that two arrays have in common, sorted. A NaN is in no other array.
 
     >>> arrays.intersect1d(np.array([3, 1, 3]), np.array([2, 3]))
@@ -332,10 +336,10 @@ def intersect1d(
     return _different(work, a, b, numbers, size, set_intersection, 0)
 
 
-@described("a", "b", size="length")
+@described(size="length")
 def setdiff1d(
-    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, assume_unique: bool = False, size: int | None = None
+) -> Numbers | Counted:
     """Return the different items of the first array that the second has not, sorted. NaN is in no array.
 
     With `assume_unique`, items stay in their order.
@@ -355,10 +359,10 @@ def setdiff1d(
     return _kept(work, items, flags, a.size, size)
 
 
-@described("a", "b", size="length")
+@described(size="length")
 def setxor1d(
-    work: Work, a: Any, b: Any, /, *, assume_unique: bool = False, size: int | None = None, stream: Any = None
-) -> Any:
+    work: Work, a: Operand, b: Operand, /, *, assume_unique: bool = False, size: int | None = None
+) -> Numbers | Counted:
     """Return the different items that only one of two arrays has, sorted. Each has a NaN of its own.
 
     >>> arrays.setxor1d(np.array([3, 1, 3]), np.array([2, 3]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ..topk import segmented_top_k
 from ..topk import top_k as first_k
 from . import operators
 from .axes import INT64, AxisLayout, axis_of, columns, indices
-from .calls import Operand, Work, enter, output_of, same_memory
+from .calls import Integers, Numbers, Operand, Work, output_of, same_memory
 from .described import described
 from .rows import (
     check_kind,
@@ -32,6 +32,9 @@ from .rows import (
     within_row,
 )
 from .values import cast, integer
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 
 def _along(x: Operand, axis: Any, less: Any) -> tuple[AxisLayout, tuple[int, ...]]:
@@ -51,18 +54,17 @@ def _sort(work: Work, x: Operand, axis: Any, descending: bool, stable: bool, les
     return target
 
 
-@described("x")
+@described()
 def argsort(
     work: Work,
-    x: Any,
+    x: Operand,
     /,
     *,
     axis: int | None = -1,
     descending: bool = False,
     stable: bool = True,
     less: Op | None = None,
-    stream: Any = None,
-) -> Any:
+) -> Integers:
     """Return the indices that sort an array along an axis.
 
     Equal items stay in their order, whatever `stable` says.
@@ -82,23 +84,22 @@ def _scattered(work: Work, rows: Any, shape: tuple[int, ...], layout: AxisLayout
     return out
 
 
+@described()
 def sort(
-    x: Any,
+    work: Work,
+    x: Operand,
     /,
     *,
     axis: int | None = -1,
     descending: bool = False,
     stable: bool = True,
     less: Op | None = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """Return the items sorted along an axis.
+    out: Array | None = None,
+) -> Operand:
+    """Return the items sorted along an axis. Tuples of arrays need a `less`.
 
     Parameters
     ----------
-    x : array or tuple of arrays
-        A tuple needs `less`.
     axis : int or None, optional
         None: all items in C's order, and the result has one dimension.
     descending : bool, optional
@@ -111,23 +112,13 @@ def sort(
         is the greatest, and complex numbers go by their real part first.
     out : array, optional
         Where the result goes, of its shape: it may be `x` itself.
-    stream
-        As for `reduce`.
 
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> arrays.sort(np.array([3, -1, 2]), descending=True)
     array([ 3,  2, -1])
     >>> arrays.sort(np.array([3, -1, 2]), less=lambda a, b: abs(a) < abs(b))
     array([-1,  2,  3])
     """
-    return enter(_sort, (x,), (axis, descending, stable, less, out), stream)
+    return _sort(work, x, axis, descending, stable, less, out)
 
 
 class TopK(NamedTuple):
@@ -167,43 +158,24 @@ def _top_k(
     return TopK(values, places)
 
 
-def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, stream: Any = None) -> TopK:
-    """Return the k greatest items along an axis, sorted, and their indices.
+@described(x="reals")
+def top_k(work: Work, x: Operand, k: int, /, *, axis: int | None = -1, largest: bool = True) -> TopK:
+    """Return the k greatest items along an axis, sorted, and their indices. NaN is the greatest.
 
-    Parameters
-    ----------
-    x : array
-        Of real numbers. NaN is the greatest, as in `sort`.
-    k : int
-    axis : int or None, optional
-        As for `sort`.
-    largest : bool, optional
-        False: the least.
-    stream
-        As for `reduce`.
+    The result is a named tuple of two arrays, `values` and `indices`.
 
-    Returns
-    -------
-    TopK
-        A named tuple of two arrays, `values` and `indices`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
     >>> values, indices = arrays.top_k(np.array([3, 9, 1, 7]), 2)
     >>> values, indices
     (array([9, 7]), array([1, 3]))
     """
-    found: TopK = enter(_top_k, (x,), (k, axis, largest), stream)
-    return found
+    return _top_k(work, x, k, axis, largest)
 
 
 # --- Sorted arrays ----------------------------------------------------------------------------------------
 
 
-@described("a", "b", a="sorted", b="sorted")
-def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+@described(a="sorted", b="sorted")
+def merge(work: Work, a: Operand, b: Operand, /, *, less: Op | None = None) -> Numbers:
     """Return the items of two sorted arrays in one, sorted; of equal ones, those of `a` come first.
 
     >>> arrays.merge(np.array([1, 4, 6]), np.array([2, 4]))
@@ -227,7 +199,29 @@ def merge(work: Work, a: Any, b: Any, /, *, less: Op | None = None, stream: Any 
     return out
 
 
-def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, side: str) -> Operand:
+@described(x1="sorted", numbers=True)
+def searchsorted(
+    work: Work, x1: Operand, x2: Operand, /, *, side: str = "left", sorter: Operand | None = None
+) -> Integers:
+    """Return where items can be inserted into a sorted array so that it stays sorted.
+
+    Parameters
+    ----------
+    x1 : array
+        Of one dimension, sorted as by `sort`, unless there is a `sorter`.
+    x2 : array or number
+        The values to search for.
+    sorter : array of integers, optional
+        Indices that sort `x1`.
+
+    Returns
+    -------
+    array of int64
+        Of the shape of `x2`.
+
+    >>> arrays.searchsorted(np.array([1, 3, 5]), np.array([0, 3, 9]))
+    array([0, 1, 3])
+    """
     if x1.ndim != 1:
         raise ArgumentValueError("x1", f"expected one dimension, got {x1.ndim}")
     if side not in ("left", "right"):
@@ -245,34 +239,3 @@ def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, 
         values, comp = numbers.read(x2.items), operators.less_of(numbers.dtype)
         work.run(search(data, values, out.items, comp), data, x1.size, values, x2.size, out.items)
     return out
-
-
-def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None, stream: Any = None) -> Any:
-    """Return where items can be inserted into a sorted array so that it stays sorted.
-
-    Parameters
-    ----------
-    x1 : array
-        Of one dimension, sorted as by `sort`, unless there is a `sorter`.
-    x2 : array or number
-        The values to search for.
-    side : {"left", "right"}, optional
-        Whether before or behind equal items.
-    sorter : array of integers, optional
-        Indices that sort `x1`.
-    stream
-        As for `reduce`.
-
-    Returns
-    -------
-    array of int64
-        Of the shape of `x2`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cupar import arrays
-    >>> arrays.searchsorted(np.array([1, 3, 5]), np.array([0, 3, 9]))
-    array([0, 1, 3])
-    """
-    return enter(_searchsorted, (x1, x2, sorter), (side,), stream, numbers=True)

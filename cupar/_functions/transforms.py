@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from . import operators
 from .axes import broadcast, collapsed, constant, strided
 from .calls import Operand, Work, enter, output_of
 from .values import casting, dtype_of, naming_dtype
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Arrays, DType, Stream
 
 
 def _transform(work: Work, *given: Any) -> Operand:
@@ -78,13 +81,13 @@ def _spread(x: Operand, shape: tuple[int, ...]) -> Any:
 def transform(
     op: Op,
     /,
-    *xs: Any,
-    dtype: Any = None,
-    out: Any = None,
+    *xs: Arrays | complex,
+    dtype: DType = None,
+    out: Arrays | None = None,
     num_items: int | None = None,
-    like: Any = None,
-    stream: Any = None,
-) -> Any:
+    like: Array | None = None,
+    stream: Stream = None,
+) -> Array:
     """Return an operator's results for the items of arrays, one by one.
 
     Parameters
@@ -118,17 +121,19 @@ def transform(
     """
     if not xs:
         raise ArgumentTypeError("xs", "expected at least one array, got none")
+    given: tuple[Any, ...] = xs
     numbers, optional = None, list[str]()
     for i, each in enumerate(xs):
         if isinstance(each, _NUMBERS):
             optional.append(f"xs[{i}]")
     if optional:
         numbers = tuple([each if isinstance(each, _NUMBERS) else None for each in xs])
-        xs = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
+        given = tuple([each if number is None else None for each, number in zip(xs, numbers, strict=True)])
     arguments = op, numbers, dtype, out
-    return enter(
-        _transform, xs, arguments, stream, like, num_items, optional=optional, of=transform, prefix="xs"
+    found: Array = enter(
+        _transform, given, arguments, stream, like, num_items, optional=optional, of=transform, prefix="xs"
     )
+    return found
 
 
 _NUMBERS = (bool, int, float, complex, np.generic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from .recurrence import recurrence, shifted
 from .traced import operator
 
 _MOST = 12  # leaves
+Tree = TypeVar("Tree")
 
 
 def _body(work: Work, *given: Any) -> Sequence[Operand]:
@@ -37,7 +38,9 @@ def _body(work: Work, *given: Any) -> Sequence[Operand]:
     return found
 
 
-def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, reverse: bool = False) -> Any:
+def associative_scan(
+    fn: Callable[[Tree, Tree], Tree], xs: Tree, *, axis: int = 0, reverse: bool = False
+) -> Tree:
     """Return the scan of arrays along an axis by an associative operator, as ``jax.lax.associative_scan``.
 
     Parameters
@@ -112,7 +115,8 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
         return list(found)
 
     op = operator(flat, [_within(each.dtype) for each in leaves], fn)
-    return jax.tree.unflatten(tree, _scanned(leaves, op, at, reverse))
+    found: Tree = jax.tree.unflatten(tree, _scanned(leaves, op, at, reverse))
+    return found
 
 
 def _within(dtype: Any) -> np.dtype[Any]:

@@ -6,6 +6,7 @@ That is so for plain tensors, of arguments that an operator's schema takes as th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -89,7 +90,7 @@ def eager_of(name: str, row: OperatorRow) -> Callable[..., Any]:
         if parameter.default is not parameter.empty:
             names[f"_default_{each}"] = parameter.default
             parameter = parameter.replace(default=Unquoted(f"_default_{each}"))
-        parameters.append(parameter)
+        parameters.append(parameter.replace(annotation=parameter.empty))
         if each in FUNCTIONS:
             optional = f"if {each} is not None: " if shown.parameters[each].default is None else ""
             checks.append(f"{optional}_digest_of({each}, {each!r})")
@@ -105,7 +106,7 @@ def eager_of(name: str, row: OperatorRow) -> Callable[..., Any]:
         "eager",
         _EAGER,
         names,
-        parameters=str(shown.replace(parameters=parameters))[1:-1],
+        parameters=str(inspect.Signature(parameters))[1:-1],
         conditions=" and ".join(map(_condition, how.names, how.kinds)),
         requires_grad=" or ".join(
             f"{each} is not None and {each}.requires_grad" if is_given[each] else f"{each}.requires_grad"

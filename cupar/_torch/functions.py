@@ -497,6 +497,10 @@ def _described(function: Any, name: str, shown: inspect.Signature) -> Callable[.
         f"It is `cupar.arrays.{name}`, which says more, as an operator of PyTorch.\n    "
     )
     function.__signature__ = shown
+    function.__annotations__ = {
+        **{each.name: each.annotation for each in shown.parameters.values()},
+        "return": shown.return_annotation,
+    }
     return function  # type: ignore[no-any-return]
 
 
@@ -510,14 +514,16 @@ def function_of(name: str) -> Callable[..., Any]:
     functions = [each for each in takes if each in FUNCTIONS]
     place = next((i for i, each in enumerate(takes) if each in FUNCTIONS[:2]), None)
     default = None if place is None else takes[functions[0]].default
-    known = frozenset(shown.parameters)
+    known = shown.parameters
     plain: Any = operator_of(name, *[None for _ in functions]) if place is None else None
 
     def function(*arguments: Any, **named: Any) -> Any:
         given, op, fns = arguments, plain, []
         for each in named:
             if each not in known:
-                raise TypeError(f"{name}() got an unexpected keyword argument {each!r}: it takes {shown}")
+                raise TypeError(
+                    f"{name}() got an unexpected keyword argument {each!r}: it takes ({', '.join(known)})"
+                )
         rest = dict(named)
         if place is not None:
             if len(arguments) > place:

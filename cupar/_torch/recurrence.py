@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .._functions import scans
 from .._functions.calls import enter
@@ -186,7 +187,9 @@ recurrence_backward = operator(
 )
 
 
-def linear_recurrence(a: Any, b: Any, *, dim: int = -1, initial: Any = None, reverse: bool = False) -> Any:
+def linear_recurrence(
+    a: Tensor, b: Tensor, *, dim: int = -1, initial: Tensor | complex | None = None, reverse: bool = False
+) -> Tensor:
     """Return h with ``h[t] = a[t] * h[t - 1] + b[t]`` along a dimension; it has gradients.
 
     Parameters

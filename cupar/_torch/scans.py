@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from .. import arrays
 from .._functions.values import flag
+from ..operators import Op
 from . import partials, tracing
 from .operators import (
     batched,
@@ -25,6 +27,8 @@ from .partials import partials_of
 from .recurrence import linear_recurrence, neighbours, recurrence
 from .tracing import TracedNumber, UntraceableError
 from .user_functions import OperatorFamily, UserFunction, as_it_compiles, families, guarded_operator
+
+T = TypeVar("T", Tensor, tuple[Tensor, Tensor])
 
 # --- Pairs of recurrences ---------------------------------------------------------------------------------
 
@@ -122,9 +126,7 @@ def _check_affine(fn: Any, number: int) -> None:
         )
 
 
-def scan(
-    x: Any, fn: Callable[[Any, Any], Any], *, dim: int, reverse: bool = False, derivative: Any = None
-) -> Any:
+def scan(x: T, fn: Op, *, dim: int, reverse: bool = False, derivative: Callable[..., Any] | None = None) -> T:
     """Return the prefix scan of a tensor by a function, along a dimension; it has gradients.
 
     Parameters

@@ -45,6 +45,22 @@ _TYPES = {
 }
 
 
+# How parameters are annotated for users, by what operators take, and those that functions take in other ways.
+_SHOWN = {
+    "Tensor": "Tensor",
+    "Tensor?": "Tensor | None",
+    "int?": "int | None",
+    "int[1]?": "int | tuple[int, ...] | None",
+    "SymInt": "int",
+    "SymInt?": "int | None",
+    "Scalar?": "complex | Tensor | None",
+    "ScalarType?": "torch.dtype | None",
+    "float[]": "float | Sequence[float]",
+    "float[]?": "Sequence[float] | None",
+}
+_GIVEN = {"repeats": "Tensor | int", "num_segments": "int | None"}
+
+
 class OperatorSchema(NamedTuple):
     """How an operator is called."""
 
@@ -97,13 +113,20 @@ def signature(name: str, row: OperatorRow) -> inspect.Signature:
     Operators take all arguments by position, too, as PyTorch's own do.
     """
     positional, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    how = schema_of(name, row)
+    kinds = {**dict(zip(how.names, how.kinds, strict=True)), **_GIVEN}
+    shown = {each: _SHOWN.get(kind, kind) for each, kind in kinds.items()}
     taken = [
         each.replace(
             name="dim" if each.name == "axis" else each.name,
-            annotation=each.empty,
+            annotation=shown.get(each.name, each.annotation),
             kind=by_name if each.name in FUNCTIONS[2:] else min(each.kind, positional),
         )
         for each in _parameters(name)
         if each.name in {*_TYPES, *row.types, *FUNCTIONS, "axis"}
     ]
-    return inspect.Signature(sorted(taken, key=lambda each: each.kind))
+    returns = inspect.signature(getattr(arrays, name)).return_annotation
+    return inspect.Signature(
+        sorted(taken, key=lambda each: each.kind),
+        return_annotation=returns.partition(" | ")[0].replace("Array", "Tensor"),
+    )

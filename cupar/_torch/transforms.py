@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .. import arrays
 from .._base.data import Recent
 from .._functions import operators as own
 from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
+from ..operators import Op
 from .operators import (
     differentiable,
     direct,
@@ -130,7 +132,9 @@ def _operator(known: str, function: UserFunction, derivative: UserFunction | Non
 families["transform"] = OperatorFamily(_operator, ("fn", "derivative", ""))
 
 
-def transform(fn: Callable[..., Any], *xs: Any, dtype: Any = None, derivative: Any = None) -> Any:
+def transform(
+    fn: Op, *xs: Tensor, dtype: torch.dtype | None = None, derivative: Callable[..., Any] | None = None
+) -> Tensor:
     """Return a function's results for the items of tensors, one by one, by one kernel; it has gradients.
 
     Parameters

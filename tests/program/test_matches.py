@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from cupar import arrays
-from cupar._functions.named import _reduced_by_name
 from cupar._program import known, render
 
 
@@ -80,7 +79,8 @@ def test_a_few_kinds_of_calls_are_known_at_once():
         for _ in range(4):
             for call in made:
                 assert call() == 0
-        assert len(known._RECENT[_reduced_by_name]) == known._MOST_RECENT
+        (recent,) = known._RECENT.all().values()
+        assert len(recent) == known._MOST_RECENT
 
 
 def test_an_operator_with_the_same_name_is_another():
