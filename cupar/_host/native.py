@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,16 +25,23 @@ def word_at(builder: Any, address: Any, place: Any) -> Any:
     return builder.load(builder.gep(words, [place if isinstance(place, ir.Value) else I64(place)]))
 
 
-@intrinsic
-def acquired_word(typing: Any, table: Any, place: Any) -> Any:
-    """Read a word of a table with acquire semantics: what was written before `publish` wrote it is seen."""
+def emitted(result: Any, count: int, emit: Callable[..., Any]) -> Any:
+    """Return a function of integers for compiled code; `emit` writes it for a builder and their values."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        address, place = values
-        words = builder.inttoptr(address, WORDS)
-        return builder.load_atomic(builder.gep(words, [place]), "acquire", 8)
+    def typed(typing: Any, *given: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            found = emit(builder, *values)
+            return context.get_dummy_value() if found is None else found
 
-    return types.int64(types.int64, types.int64), code
+        return result(*[types.int64] * count), code
+
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("typing", *"abcdef"[:count])]
+    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # numba inspects it
+    return intrinsic(typed)
+
+
+def _acquired_word(builder: Any, table: Any, place: Any) -> Any:
+    return builder.load_atomic(builder.gep(builder.inttoptr(table, WORDS), [place]), "acquire", 8)
 
 
 def set_word(builder: Any, address: Any, place: int, value: Any) -> None:
@@ -48,14 +56,8 @@ def as_word(builder: Any, value: Any) -> Any:
     return value if value.type == I64 else builder.zext(value, I64)
 
 
-@intrinsic
-def word(typing: Any, table: Any, place: Any) -> Any:
-    """Read a word of a table."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return word_at(builder, *values)
-
-    return types.int64(types.int64, types.int64), code
+# Reads of a table's words; with acquire semantics, what was written before `publish` wrote one is seen.
+word, acquired_word = (emitted(types.int64, 2, each) for each in (word_at, _acquired_word))
 
 
 # --- Twins that plans call: see `family.twin`. Those of makers of problems are in `problems` ---------------
@@ -68,22 +70,20 @@ def _bits(number: Any) -> Any:
     return lambda number: 64 - leading_zeros(types.int64(number))
 
 
-@intrinsic
-def _ceil_div(typing: Any, a: Any, b: Any) -> Any:
+def _divide(builder: Any, *values: Any) -> Any:
     """Divide in a function that is never inlined: plans divide often, and LLVM makes 40 lines of it."""
+    function = builder.module.globals.get("cupar_ceil_div")
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(I64, [I64] * 2), "cupar_ceil_div")
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        own = ir.IRBuilder(function.append_basic_block())
+        a, b = function.args
+        own.ret(own.sdiv(own.add(a, own.sub(b, I64(1))), b))
+    return builder.call(function, values)
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        function = builder.module.globals.get("cupar_ceil_div")
-        if function is None:
-            function = ir.Function(builder.module, ir.FunctionType(I64, [I64] * 2), "cupar_ceil_div")
-            function.linkage = "linkonce_odr"
-            function.attributes.add("noinline")
-            own = ir.IRBuilder(function.append_basic_block())
-            a, b = function.args
-            own.ret(own.sdiv(own.add(a, own.sub(b, I64(1))), b))
-        return builder.call(function, values)
 
-    return types.int64(types.int64, types.int64), code
+_ceil_div = emitted(types.int64, 2, _divide)
 
 
 @overload(family.ceil_div, strict=False)
@@ -166,14 +166,7 @@ def adopted(builder: Any, table: Any) -> Any:
     return has_none
 
 
-@intrinsic
-def adopt_context(typing: Any, table: Any) -> Any:
-    """See `adopted`."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.zext(adopted(builder, *values), I64)
-
-    return types.int64(types.int64), code
+adopt_context = emitted(types.int64, 1, lambda builder, table: builder.zext(adopted(builder, table), I64))
 
 
 # --- Values ------------------------------------------------------------------------------------------------

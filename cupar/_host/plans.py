@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 from .._kernels import family
 from .._kernels.family import Plan
 from .._launch.words import FIRST, PLACES, STATUS
 from .._numba_cpu import (
-    AttributeTemplate,
     Signature,
     cgutils,
     errors,
-    infer_getattr,
     intrinsic,
     ir,
     lower_builtin,
-    lower_getattr_generic,
     models,
-    overload,
     register_jitable,
     register_model,
     typeof,
@@ -51,94 +47,11 @@ def words_of(facts: Any) -> list[int]:
     return [each for part in facts for each in words_of(part)] if isinstance(facts, tuple) else [facts]
 
 
-class FactsType(types.Type):  # type: ignore[misc]
-    """Facts by name or by number: the value is their address, and each use loads from there."""
-
-    def __init__(self, kind: Any) -> None:
-        self.kind, self.items = kind, [*kind]
-        cls = getattr(kind, "instance_class", tuple)
-        super().__init__(f"cupar.facts({cls.__module__}.{kind})")
-
-    def place(self, name: str) -> int:
-        """Return the place of a fact."""
-        return int(self.kind.fields.index(name))
-
-
-@register_model(FactsType)
-class _FactsModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: FactsType) -> None:
-        super().__init__(manager, kind, I64)
-
-
-@infer_getattr
-class _FactsAttributes(AttributeTemplate):  # type: ignore[misc]
-    key = FactsType
-
-    def generic_resolve(self, facts: FactsType, name: str) -> Any:
-        """Return the type of a fact that is read by name."""
-        return _as_read(facts.items[facts.place(name)])
-
-
-@lower_getattr_generic(FactsType)
-def _by_name(context: Any, builder: Any, facts: FactsType, value: Any, name: str) -> Any:
-    place = facts.place(name)
-    before = I64(8 * sum(map(_size, facts.items[:place])))
-    return _read(context, builder, builder.add(value, before), facts.items[place])
-
-
-@intrinsic
-def _by_number(typing: Any, facts: Any, place: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return word_at(builder, *values)
-
-    return types.int64(facts, types.int64), code
-
-
-@overload(operator.getitem, strict=False)
-def _getitem(facts: Any, place: Any) -> Any:
-    if isinstance(facts, FactsType):
-        return lambda facts, place: _by_number(facts, place)  # noqa: PLW0108 - as numba wants it
-    return None
-
-
-@overload(len, strict=False)
-def _len(facts: Any) -> Any:
-    if isinstance(facts, FactsType):
-        count = len(facts.items)
-        return lambda facts: count
-    return None
-
-
-def _as_read(kind: Any) -> Any:
-    return FactsType(kind) if isinstance(kind, types.BaseTuple) else kind
-
-
-def _size(kind: Any) -> int:
-    return sum(map(_size, kind)) if isinstance(kind, types.BaseTuple) else 1
-
-
-def _read(context: Any, builder: Any, address: Any, kind: Any) -> Any:
-    return address if isinstance(kind, types.BaseTuple) else word_at(builder, address, 0)
-
-
-def _type_of(facts: Any) -> Any:
-    """Return the type of facts as plans take them. Plans unpack a tuple without names, so that is one."""
-    kind = typeof(facts)
-    is_tuple = isinstance(kind, types.BaseTuple) and not isinstance(kind, types.BaseNamedTuple)
-    return types.Tuple(tuple(map(_as_read, kind))) if is_tuple else _as_read(kind)
-
-
-def _read_facts(context: Any, builder: Any, facts: Any, table: Any) -> Any:
-    """Return facts like these from a build's table."""
-    kind, own = typeof(facts), _type_of(facts)
-    address = builder.add(table, I64(8 * FIRST))
-    if not isinstance(own, types.BaseTuple):
-        return _read(context, builder, address, kind)
-    parts = []
-    for each in kind:
-        parts.append(_read(context, builder, address, each))
-        address = builder.add(address, I64(8 * _size(each)))
-    return context.make_tuple(builder, own, parts)
+def _read_facts(context: Any, builder: Any, kind: Any, words: Iterator[Any]) -> Any:
+    """Return facts of a type, of integers one after another."""
+    if not isinstance(kind, types.BaseTuple):
+        return context.cast(builder, next(words), types.int64, kind)
+    return context.make_tuple(builder, kind, [_read_facts(context, builder, each, words) for each in kind])
 
 
 # --- What plans emit shapes with ---------------------------------------------------------------------------
@@ -228,17 +141,18 @@ class Phases:
         self.launched = self._phase(self._write_launches, 4)
         self.executed = self._phase(self._write_call, 4)
 
-    def _phase(self, write: Callable[..., Any], count: int) -> Any:
+    def _phase(self, write: Callable[..., Any], number: int) -> Any:
         """Return a function of a table and more arguments, the first of which is a problem."""
 
         def typed(typing: Any, table: Any, given: Any) -> Any:
-            takes = _type_of(self._facts), given[0], EmitType()
+            takes = typeof(self._facts), given[0], EmitType()
             plan = typing.resolve_value_type(self._plan)
             returned = typing.resolve_function_type(plan, takes, {})
 
             def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
                 def run(emit: Any) -> Any:
-                    facts = _read_facts(context, builder, self._facts, values[0])
+                    words = (word_at(builder, values[0], FIRST + k) for k in count())
+                    facts = _read_facts(context, builder, takes[0], words)
                     nbytes = context.get_function(plan, returned)(builder, [facts, values[1], emit])
                     return context.cast(builder, nbytes, returned.return_type, types.int64)
 
@@ -246,7 +160,7 @@ class Phases:
 
             return types.int64(types.int64, *given), code
 
-        if count == 1:
+        if number == 1:
             return intrinsic(lambda typing, table, problem: typed(typing, table, (problem,)))
         return intrinsic(
             lambda typing, table, problem, stream, storage, values: typed(

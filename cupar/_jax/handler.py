@@ -19,100 +19,80 @@ from typing import Any
 
 from .._cpu.target import jitted, target
 from .._host.launches import launcher
+from .._host.native import I64, WORDS, emitted
 from .._launch.words import STREAM, VALUES
-from .._numba_cpu import cgutils, intrinsic, ir, types
+from .._numba_cpu import cgutils, ir, types
 from . import layout
 
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_I32 = ir.IntType(32)
 _INT = types.int64
 _STATE = "cupar_state"
-
-
-def _emitted(result: Any, count: int, emit: Any) -> Any:
-    """Return a function of integers, for which LLVM's code is written."""
-
-    def typed(*given: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            found = emit(builder, *values)
-            return context.get_dummy_value() if found is None else found
-
-        return result(*[_INT] * len(given)), code
-
-    forms = (
-        lambda typing: typed(),
-        lambda typing, a: typed(a),
-        lambda typing, a, b: typed(a, b),
-        lambda typing, a, b, c: typed(a, b, c),
-        lambda typing, a, b, c, d: typed(a, b, c, d),
-        lambda typing, a, b, c, d, e: typed(a, b, c, d, e),
-    )
-    return intrinsic(forms[count])  # numba inspects the signature
 
 
 def _load(kind: Any) -> Any:
     def emit(builder: Any, address: Any) -> Any:
         found = builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
-        return found if kind == _I64 else builder.sext(found, _I64)
+        return found if kind == I64 else builder.sext(found, I64)
 
-    return _emitted(_INT, 1, emit)
+    return emitted(_INT, 1, emit)
 
 
 def _store(kind: Any) -> Any:
     def emit(builder: Any, address: Any, value: Any) -> None:
-        value = value if kind == _I64 else builder.trunc(value, kind)
+        value = value if kind == I64 else builder.trunc(value, kind)
         builder.store(value, builder.inttoptr(address, kind.as_pointer()), align=1)
 
-    return _emitted(types.void, 2, emit)
+    return emitted(types.void, 2, emit)
 
 
 def _load_acquire(builder: Any, address: Any) -> Any:
-    return builder.load_atomic(builder.inttoptr(address, _I64.as_pointer()), "acquire", 8)
+    return builder.load_atomic(builder.inttoptr(address, WORDS), "acquire", 8)
 
 
 def _store_release(builder: Any, address: Any, value: Any) -> None:
-    builder.store_atomic(value, builder.inttoptr(address, _I64.as_pointer()), "release", 8)
+    builder.store_atomic(value, builder.inttoptr(address, WORDS), "release", 8)
 
 
-def _call(count: int, result: Any = _I64) -> Any:
+def _call(count: int, result: Any = I64) -> Any:
     """Return an intrinsic that calls a C function, whose address is its first argument."""
 
     def emit(builder: Any, function: Any, *given: Any) -> Any:
-        pointer = ir.FunctionType(result, [_I64] * count).as_pointer()
+        pointer = ir.FunctionType(result, [I64] * count).as_pointer()
         found = builder.call(builder.inttoptr(function, pointer), given)
-        return found if result == _I64 else builder.sext(found, _I64)
+        return found if result == I64 else builder.sext(found, I64)
 
-    return _emitted(_INT, 1 + count, emit)
+    return emitted(_INT, 1 + count, emit)
 
 
 def _stack(builder: Any, size: Any) -> Any:
-    place = builder.alloca(_I64, size)
+    place = builder.alloca(I64, size)
     place.align = 16
-    return builder.ptrtoint(place, _I64)
+    return builder.ptrtoint(place, I64)
 
 
 def _state(builder: Any) -> Any:
     """Return the variable that holds the address of the state."""
     found = builder.module.globals.get(_STATE)
     if found is None:
-        found = ir.GlobalVariable(builder.module, _I64, _STATE)
-        found.linkage, found.initializer = "internal", _I64(0)
+        found = ir.GlobalVariable(builder.module, I64, _STATE)
+        found.linkage, found.initializer = "internal", I64(0)
     return found
 
 
 def _copy(builder: Any, target: Any, source: Any, count: Any) -> None:
-    words = [builder.inttoptr(each, _I64.as_pointer()) for each in (target, source)]
+    words = [builder.inttoptr(each, WORDS) for each in (target, source)]
     cgutils.raw_memcpy(builder, *words, count, 8)
 
 
-load, load32 = _load(_I64), _load(_I32)
-store, store32 = _store(_I64), _store(_I32)
-load_acquire, store_release = _emitted(_INT, 1, _load_acquire), _emitted(types.void, 2, _store_release)
+load, load32 = _load(I64), _load(_I32)
+store, store32 = _store(I64), _store(_I32)
+load_acquire, store_release = emitted(_INT, 1, _load_acquire), emitted(types.void, 2, _store_release)
 call0, call1, call2 = (_call(count) for count in range(3))
 int0, int1 = (_call(count, _I32) for count in range(2))
-launch = _emitted(_INT, 3, lambda builder, *given: builder.call(launcher(builder.module), given))
-stack, copy = _emitted(_INT, 1, _stack), _emitted(types.void, 3, _copy)
-state_of = _emitted(_INT, 0, lambda builder: builder.load(_state(builder)))
-set_state = _emitted(types.void, 1, lambda builder, address: builder.store(address, _state(builder)))
+launch = emitted(_INT, 3, lambda builder, *given: builder.call(launcher(builder.module), given))
+stack, copy = emitted(_INT, 1, _stack), emitted(types.void, 3, _copy)
+state_of = emitted(_INT, 0, lambda builder: builder.load(_state(builder)))
+set_state = emitted(types.void, 1, lambda builder, address: builder.store(address, _state(builder)))
 
 _TRIES = 16  # signals that arrive just as a function begins; and a stack that is full is for ever
 
@@ -292,7 +272,7 @@ def library() -> Any:
     made = compiled.overloads[(_INT,)]
     context = target.target_context
     module = ir.Module("cupar")
-    around = ir.Function(module, ir.FunctionType(_I64, [_I64]), layout.SYMBOL)
+    around = ir.Function(module, ir.FunctionType(I64, [I64]), layout.SYMBOL)
     builder = ir.IRBuilder(around.append_basic_block())
     signature = _INT, (_INT,)
     function = ir.Function(
