@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from .._base.bounded import of_builds
+from .._base.data import Recent
 from .._base.generated import define
 from ..operators import RawOp
 
@@ -183,3 +185,27 @@ def key_maker(
         "key of a call", "key", _KEY, {**_NAMES, **names, "_classes": object()}, **_texts(tokens, lists)
     )
     return made
+
+
+class Keys:
+    """Makes keys of arguments of any classes; they are given as a tuple.
+
+    Parameters
+    ----------
+    token : callable
+        Returns the expression of an argument; raises NoTokenError if it has none.
+    names : dict
+        The values of further names in expressions.
+    """
+
+    def __init__(self, token: Callable[[Any], str], names: dict[str, Any]) -> None:
+        self._token, self._names = token, names
+        self._makers: Recent[tuple[type, ...], Any] = of_builds(Recent(512))
+
+    def __call__(self, given: tuple[Any, ...]) -> Hashable:
+        classes = (*map(type, given),)
+        make = self._makers.get(classes)
+        if make is None:
+            make = self._makers[classes] = key_maker([*map(self._token, given)], self._names)
+        (key,) = make(given)
+        return key  # type: ignore[no-any-return]

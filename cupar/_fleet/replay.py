@@ -10,7 +10,6 @@ import numpy as np
 
 from .._arguments import tokens
 from .._arguments.tokens import NoTokenError
-from .._base.bounded import of_builds
 from .._base.data import Recent
 from .._device import arrays, driver
 from .._ir.iterator import Iterator
@@ -89,25 +88,6 @@ class IteratorCache:
 
 # --- Keys ------------------------------------------------------------------------------------------------
 
-_MAKERS: Recent[tuple[type, ...], Any] = of_builds(Recent(128))  # of keys, by the classes of arguments
-
-
-def place_key(arguments: tuple[Any, ...]) -> Hashable:
-    """Return a key of arrays on devices, by where they are, and of values.
-
-    Raises
-    ------
-    NoTokenError, TypeError, ValueError
-        If one of them is neither.
-    """
-    classes = (*map(type, arguments),)
-    make = _MAKERS.get(classes)
-    if make is None:
-        names = {"_read": _read}
-        make = _MAKERS[classes] = tokens.key_maker([*map(_token, arguments)], names)
-    (key,) = make(arguments)
-    return key  # type: ignore[no-any-return]
-
 
 def _token(argument: Any) -> str:
     try:
@@ -120,6 +100,11 @@ def _token(argument: Any) -> str:
 
 def _read(array: Any) -> Hashable:
     return arrays.read("", array, False)[:6]  # without its owner
+
+
+# Keys of arrays on devices, by where they are, and of values; NoTokenError, TypeError or ValueError if one is
+# neither.
+place_key = tokens.Keys(_token, {"_read": _read})
 
 
 def without_memory(argument: Any) -> Any:

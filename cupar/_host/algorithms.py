@@ -23,24 +23,19 @@ from .._launch.code import Loaded
 from .._launch.words import of_chains, table_of
 from .._numba_cpu import (
     AttributeTemplate,
-    NativeValue,
     Signature,
     errors,
     infer_getattr,
     intrinsic,
     lower_builtin,
-    lower_constant,
     lower_getattr,
-    models,
     njit,
     register_model,
     types,
-    unbox,
 )
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .arguments import CALLED, CheckedCallable, call_compiled, plain
 from .errors import LaunchError
-from .native import I64
 from .portable import Portable, digest, interned
 
 
@@ -185,30 +180,13 @@ def _run(context: Any, builder: Any, kind: AlgorithmType, value: Any) -> Any:
     return value
 
 
-@register_model(RunType)
-@register_model(AlgorithmType)
-class _Model(models.PrimitiveModel):  # type: ignore[misc]
-    """The address of the table."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, I64)
-
-
 def address_of_table(algorithm: Algorithm) -> int:
     """Return the address of an algorithm's table in the current context."""
     return int(prepared(algorithm).words.ctypes.data)
 
 
-@unbox(AlgorithmType)
-def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
-    return native.unboxed_word(address_of_table, obj, c)
-
-
-@lower_constant(AlgorithmType)
-def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algorithm) -> Any:
-    words = prepared(algorithm).words
-    pointer = native.constant_address(context, builder, kind, words.ctypes.data, (words, algorithm))
-    return builder.ptrtoint(pointer, I64)
+native.register_word(AlgorithmType, address_of_table, prepared)
+register_model(RunType)(native.WordModel)
 
 
 # --- Calls -------------------------------------------------------------------------------------------------

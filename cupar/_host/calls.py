@@ -17,7 +17,7 @@ import numpy as np
 from .. import structs
 from .._arguments import initial
 from .._arguments.order import parameters_of
-from .._base.generated import define, fill
+from .._base.generated import fill
 from .._call.algorithm import Algorithm
 from .._device.storage import ALIGNMENT
 from .._ir import nodes
@@ -107,7 +107,7 @@ class CompiledCall:
     ) -> None:
         self._cls, self._spec, self._given = cls, spec, given
         self._built = {argument.name: argument for argument in spec.arguments}
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {"_in_order": _in_order}
         self._checks: list[str] = []
         self._values: dict[str, str] = {}
         self._numbers()
@@ -143,7 +143,7 @@ class CompiledCall:
                 f"temp_storage: expected None, or cupar.view(array) of one that can be written, got {storage}"
             )
         if not storage.is_contiguous:
-            self._contiguous("temp_storage", storage)
+            self._contiguous("temp_storage")
         return self._cls.__call__, _GIVEN
 
     def _numbers(self) -> None:
@@ -239,7 +239,7 @@ class CompiledCall:
             f'    raise ValueError("{name}: has fewer items than {what}")',
         ]
         if not given.is_contiguous:
-            self._contiguous(name, given)
+            self._contiguous(name)
         if given.layout != "C" and name not in self._cls._any_order and what != 1:
             refused = f"    raise ValueError({_ORDER.format(name)!r})"
             self._checks += [f"if not {self._in_c_order(name)}:", refused]
@@ -280,16 +280,12 @@ class CompiledCall:
 
     def _in_c_order(self, name: str) -> str:
         """Return the expression of whether a view's items lie in C's order."""
-        ndim = self._given[name].ndim
-        check = f"_in_c_order_{ndim}"
-        self.names[check] = _is_contiguous(ndim, "C")
-        return f"{check}({name}.shape, {name}.strides, {name}.itemsize)"
+        return f"_in_order(True, {name}.shape, {name}.strides, {name}.itemsize)"
 
-    def _contiguous(self, name: str, given: ViewType) -> None:
-        check = f"_is_contiguous_{given.ndim}"
-        self.names[check] = _is_contiguous(given.ndim)
+    def _contiguous(self, name: str) -> None:
+        in_c_order = self._in_c_order(name)
         self._checks += [
-            f"if not {check}({name}.shape, {name}.strides, {name}.itemsize):",
+            f"if not {in_c_order} and not {in_c_order.replace('True', 'False')}:",
             f'    raise ValueError("{name}: got a strided array; copy it first")',
         ]
 
@@ -369,17 +365,12 @@ def _bfloat16_bits() -> Any:
     return register_jitable(bits)
 
 
-def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
-    """Return a function that checks whether items lie in C's or Fortran's order."""
-    lines = ["def is_contiguous(shape, strides, itemsize):"]
-    for each in orders:
-        order = range(ndim - 1, -1, -1) if each == "C" else range(ndim)
-        lines += ["    expected, found = itemsize, True"]
-        for k in order:
-            lines += [
-                f"    found = found and (shape[{k}] == 1 or strides[{k}] == expected)",
-                f"    expected *= shape[{k}]",
-            ]
-        lines += ["    if found or expected == 0:", "        return True"]
-    source = "\n".join([*lines, "    return False"])
-    return register_jitable(define("layout of a view", "is_contiguous", source, {}))
+@register_jitable
+def _in_order(c_order, shape, strides, itemsize):  # type: ignore[no-untyped-def]
+    """Tell whether items lie one after another, in C's order or Fortran's."""
+    expected, found = itemsize, True
+    for k in range(len(shape)):
+        axis = len(shape) - 1 - k if c_order else k
+        found = found and (shape[axis] == 1 or strides[axis] == expected)
+        expected *= shape[axis]
+    return found or expected == 0

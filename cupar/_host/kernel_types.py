@@ -28,17 +28,13 @@ from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
 from .._launch.words import FIRST, LaunchRecord, as_words, head, of_shape, places_of
 from .._numba_cpu import (
     AttributeTemplate,
-    NativeValue,
     Signature,
     as_dtype,
     errors,
     infer_getattr,
-    ir,
-    lower_constant,
     models,
     register_model,
     types,
-    unbox,
 )
 from . import native
 from .arguments import CheckedCallable
@@ -54,7 +50,6 @@ ENTRY = 1 + len(WORDS)
 # Parameters of a launch other than arguments.
 NUMBERS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream")
 _MOST = 256  # tuples of types of a kernel
-_I64 = ir.IntType(64)
 
 
 class KernelTable:
@@ -232,10 +227,7 @@ def address_of_table(kernel: Any) -> int:
     return vars(kernel)["_host_table"].address(launched)  # type: ignore[no-any-return]
 
 
-@register_model(KernelType)
-class _KernelModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _I64)
+native.register_word(KernelType, address_of_table, type_of)
 
 
 @register_model(LaunchType)
@@ -243,17 +235,6 @@ class _LaunchModel(models.StructModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         numbers = types.UniTuple(types.int64, len(NUMBERS))
         super().__init__(manager, kind, [("table", types.int64), ("numbers", numbers)])
-
-
-@unbox(KernelType)
-def _unbox(kind: KernelType, obj: Any, c: Any) -> NativeValue:
-    return native.unboxed_word(address_of_table, obj, c)
-
-
-@lower_constant(KernelType)
-def _constant(context: Any, builder: Any, kind: KernelType, kernel: Any) -> Any:
-    pointer = native.constant_address(context, builder, kind, address_of_table(kernel), kernel)
-    return builder.ptrtoint(pointer, _I64)
 
 
 # --- Types of arguments ------------------------------------------------------------------------------------

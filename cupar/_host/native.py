@@ -9,7 +9,20 @@ from weakref import WeakKeyDictionary
 
 from .._kernels import family, histogram, segments
 from .._launch.words import PLACES
-from .._numba_cpu import NativeValue, cgutils, intrinsic, ir, leading_zeros, overload, tuple_setitem, types
+from .._numba_cpu import (
+    NativeValue,
+    cgutils,
+    intrinsic,
+    ir,
+    leading_zeros,
+    lower_constant,
+    models,
+    overload,
+    register_model,
+    tuple_setitem,
+    types,
+    unbox,
+)
 
 I64 = ir.IntType(64)
 WORDS = I64.as_pointer()
@@ -208,6 +221,25 @@ def unboxed_word(find: Any, obj: Any, c: Any) -> NativeValue:
         c.pyapi.decref(found)
     c.pyapi.decref(function)
     return NativeValue(c.builder.load(place), is_error=failed)
+
+
+class WordModel(models.PrimitiveModel):  # type: ignore[misc]
+    """Values that are a word."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, I64)
+
+
+def register_word(kind: Any, find: Callable[[Any], int], needed: Callable[[Any], Any]) -> None:
+    """Let objects of a type be words, which `find` returns; constants keep them, and what is `needed`."""
+
+    def constant(context: Any, builder: Any, own: Any, value: Any) -> Any:
+        pointer = constant_address(context, builder, own, find(value), (needed(value), value))
+        return builder.ptrtoint(pointer, I64)
+
+    register_model(kind)(WordModel)
+    unbox(kind)(lambda own, obj, c: unboxed_word(find, obj, c))
+    lower_constant(kind)(constant)
 
 
 def field(name: str, kind_of: Callable[[Any], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -14,7 +13,6 @@ import numpy as np
 
 from .._arguments import tokens
 from .._arguments.tokens import NoTokenError
-from .._base.bounded import of_builds
 from .._fingerprint import registries, walk
 from .._functions.calls import Operand, Work
 from .._functions.libraries import is_array
@@ -55,12 +53,13 @@ def _of_other(value: Any) -> Hashable:
         return value  # type: ignore[no-any-return]
 
 
-def _token(cls: type) -> str:
-    """Return the expression for the token of values of a class."""
+def _token(value: Any) -> str:
+    """Return the expression for the token of a value, by its class."""
+    cls = type(value)
     if issubclass(cls, Iterator):
         return _ITERATOR
     if cls is tuple or cls is list:
-        return "*map(_key, {v})"
+        return "_key((*{v},))"
     if issubclass(cls, (np.ndarray, np.void)):
         return _BYTES
     try:
@@ -70,16 +69,8 @@ def _token(cls: type) -> str:
     return _FUNCTION if found == tokens.FUNCTION else found
 
 
-@of_builds
-@functools.lru_cache(512)
-def _key_maker(cls: type) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    names = {"_digest": _digest, "_epoch": registries.epoch, "_key": _key, "_of_other": _of_other}
-    return tokens.key_maker([_token(cls)], names)
-
-
-def _key(value: Any) -> Hashable:
-    cls: Any = type(value)
-    return _key_maker(cls)((value,))[0]  # type: ignore[no-any-return]
+_NAMES: dict[str, Any] = {"_digest": _digest, "_epoch": registries.epoch, "_of_other": _of_other}
+_key = _NAMES["_key"] = tokens.Keys(_token, _NAMES)
 
 
 class _Given:
@@ -88,7 +79,7 @@ class _Given:
     def __init__(self, name: str, value: Any) -> None:
         self.value = value
         # The files that `link` names may change.
-        self._key = object() if name == "link" and value is not None else _key(value)
+        self._key = object() if name == "link" and value is not None else _key((value,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Given) and self._key == other._key
