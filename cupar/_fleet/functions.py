@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,17 @@ from .group import Group
 from .sort import in_order
 
 
-def ran(work: Work, made: Any, *arguments: Any) -> Any:
-    return made.run(*arguments, stream=work.stream)
+def call(
+    work: Work, factory: Any, arrays: Sequence[Any], operators: Any = (), numbers: Any = (), **named: Any
+) -> None:
+    """Make an object for arrays and operators, and run it with the arrays and numbers."""
+    factory(*arrays, *operators, **named).run(*arrays, *numbers, stream=work.stream)
 
 
 def cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
     """Return as much of results as this rank has kept."""
     own = int(work.host(counts)[0])
     return [work.first(each, own).own for each in found]
-
-
-def _largest_of(first: bool) -> SortOrder:
-    return SortOrder.DESCENDING if first else SortOrder.ASCENDING
 
 
 # --- Reductions and scans ---------------------------------------------------------------------------------
@@ -86,9 +86,9 @@ def reduced(
         raise on_all(ValueError("x: no shard has items" if needs_items else nothing))
     h_init = None if value is None else initial("init", value, within)
     out = work.empty((), result)
-    read, written = cast(given.items, within), casting(out.items, within)
-    made = reductions.reduce_into(read, written, op, h_init, commutative=commutative, group=found)
-    ran(work, made, read, written, given.size, h_init)
+    arrays = cast(given.items, within), casting(out.items, within)
+    named = {"commutative": commutative, "group": found}
+    call(work, reductions.reduce_into, arrays, (op, h_init), (given.size, h_init), **named)
     return out.own
 
 
@@ -140,10 +140,9 @@ def scanned(
             raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
     h_init = None if value is None else initial("init", value, within)
     out = work.empty((given.size,), result)
-    read, written = cast(given.items, within), casting(out.items, within)
+    arrays = cast(given.items, within), casting(out.items, within)
     make = scans.exclusive_scan if exclusive else scans.inclusive_scan
-    made = make(read, written, op, h_init, group=found)
-    ran(work, made, read, written, given.size, h_init)
+    call(work, make, arrays, (op, h_init), (given.size, h_init), group=found)
     return out.own
 
 
@@ -159,7 +158,7 @@ def copy_if(work: Work, x: Any, predicate: Op, /, *, group: Any = None) -> Any:
     """
     out, counts = work.empty((x.size,), x.dtype), work.empty((3,), INT64)
     arrays = x.items, out.items, counts.items
-    ran(work, partition.select(*arrays, predicate, group=group), *arrays, x.size)
+    call(work, partition.select, arrays, [predicate], [x.size], group=group)
     return cut(work, counts, out)[0]
 
 
@@ -181,7 +180,7 @@ def reduce_by_key(
     unique, sums = work.empty(keys.shape, keys.dtype), work.empty(keys.shape, values.dtype)
     counts = work.empty((3,), INT64)
     arrays = keys.items, unique.items, values.items, sums.items, counts.items
-    ran(work, runs.reduce_by_key(*arrays, op, equal, group=group), *arrays, keys.size)
+    call(work, runs.reduce_by_key, arrays, [op, equal], [keys.size], group=group)
     return Runs(*cut(work, counts, unique, sums))
 
 
@@ -198,7 +197,7 @@ def run_length_encode(work: Work, x: Any, /, *, equal: Op | None = None, group: 
     unique, lengths = work.empty(x.shape, x.dtype), work.empty(x.shape, INT64)
     counts = work.empty((3,), INT64)
     arrays = x.items, unique.items, lengths.items, counts.items
-    ran(work, runs.run_length_encode(*arrays, equal, group=group), *arrays, x.size)
+    call(work, runs.run_length_encode, arrays, [equal], [x.size], group=group)
     return Runs(*cut(work, counts, unique, lengths))
 
 
@@ -252,9 +251,7 @@ def argsort(
 
 def _places(name: str, work: Work, size: int, found: Group) -> Any:
     """Return where the items of this shard are in the whole array."""
-    first = 0
-    for each in found.sizes(size, name)[: found.rank]:
-        first += each
+    first = sum(found.sizes(size, name)[: found.rank])
     return work.made(CountingIterator(np.int64(first)), (size,)).items
 
 
@@ -268,11 +265,11 @@ def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = N
     array([1, 3])
     """
     check_kind("top_k", x, "biuf")
-    k, order = integer("k", k), _largest_of(flag("largest", largest))
+    k, order = integer("k", k), SortOrder.DESCENDING if flag("largest", largest) else SortOrder.ASCENDING
     values, where = work.empty((k,), x.dtype), work.empty((k,), INT64)
     places = _places("top_k", work, x.size, group)
     arrays = work.kept(ordered(x.items, None), x.size), values.items, places, where.items
-    ran(work, topk.top_k(*arrays, order, group=group), *arrays, x.size, k)
+    call(work, topk.top_k, arrays, [order], [x.size, k], group=group)
     return TopK(values.own, where.own)
 
 
@@ -291,5 +288,5 @@ def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: 
         group.sizes(x1.size, "searchsorted", num_values=values.size)
     make = search.lower_bound if side == "left" else search.upper_bound
     made = make(x1.items, values.items, out.items, operators.less_of(x1.dtype), group=group)
-    ran(work, made, x1.items, x1.size, values.items, values.size, out.items)
+    made.run(x1.items, x1.size, values.items, values.size, out.items, work.stream)
     return out.own

@@ -17,7 +17,7 @@ from ..iterators import CountingIterator, ZipIterator
 from ..operators import OpKind
 from .comm import on_all
 from .described import SHARDS, sharded
-from .functions import ran, reduced, scanned
+from .functions import call, reduced, scanned
 from .reduce import reduce_into
 
 _BOOL = np.dtype(bool)
@@ -53,8 +53,7 @@ def _first(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
     pairs = ZipIterator(x.items, CountingIterator(np.int64(before)))
     op, h_init = first_extreme(pairs.dtype, name == "argmin")
     out = work.empty((), pairs.dtype)
-    made = reduce_into(pairs, out.items, op, h_init, group=group)
-    ran(work, made, pairs, out.items, x.size, h_init)
+    call(work, reduce_into, (pairs, out.items), (op, h_init), (x.size, h_init), group=group)
     return out.parts[1].own
 
 

@@ -15,7 +15,7 @@ from ..operators import OpKind
 from . import runs
 from .comm import on_all, raw
 from .described import sharded
-from .functions import cut, ran
+from .functions import call, cut
 from .group import Group
 from .sort import in_order
 
@@ -31,7 +31,7 @@ def unique_values(work: Work, x: Any, /, *, group: Any = None) -> Any:
     keys, _ = in_order(work, own, None, False, None, group)
     out, counts = work.empty(own.shape, own.dtype), work.empty((3,), INT64)
     arrays = keys.items, None, out.items, None, counts.items
-    ran(work, runs.unique_by_key(*arrays, OpKind.EQUAL_TO, group=group), *arrays, own.size)
+    call(work, runs.unique_by_key, arrays, [OpKind.EQUAL_TO], [own.size], group=group)
     return cut(work, counts, out)[0]
 
 
@@ -46,13 +46,10 @@ def unique_counts(work: Work, x: Any, /, *, group: Any = None) -> UniqueCounts:
     """
     own, numbers = sets._unique(work, x, None, UniqueCounts)
     keys, moved = in_order(work, own, numbers.items, False, None, group)
-    out, sums, counts = (
-        work.empty(own.shape, own.dtype),
-        work.empty(own.shape, INT64),
-        work.empty((3,), INT64),
-    )
+    out, sums = work.empty(own.shape, own.dtype), work.empty(own.shape, INT64)
+    counts = work.empty((3,), INT64)
     arrays = keys.items, out.items, moved.items, sums.items, counts.items
-    ran(work, runs.reduce_by_key(*arrays, OpKind.PLUS, group=group), *arrays, own.size)
+    call(work, runs.reduce_by_key, arrays, [OpKind.PLUS], [own.size], group=group)
     return UniqueCounts(*cut(work, counts, out, sums))
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from .._functions.axes import INT64
 from .._functions.calls import Work
-from .._ir.iterator import over
 from ..iterators import CountingIterator, PermutationIterator
 from ..merges import merge
 from ..operators import Op, RawOp
@@ -23,7 +22,7 @@ from ..sort import merge_sort as local_merge_sort
 from . import splitters
 from .comm import copied, raw, viewed
 from .halves import Halves
-from .shard_items import first_items
+from .shard_items import dtypes_of, first_items, two
 from .sharded import Sharded
 
 _WORD = 16  # bytes: what begins so is exchanged quicker
@@ -34,16 +33,12 @@ _BYTE = np.dtype(np.uint8)
 class Sort(Sharded):
     """What both sorts have in common: all but the local one."""
 
-    _name: str
     _beside: str  # the parameter of the output for what goes with keys
 
     def _prepare(self, work: Work, keys: Any, items: Any, key: np.dtype[Any], less: Op) -> None:
         """Build all that follows the local sort; keys are compared as `key`, which may be their bits."""
-        self._dtypes = [over("d_in_keys", keys).dtype]
-        self._key, self._less = key, less
-        if items is not None:
-            self._dtypes.append(over("d_in_items", items).dtype)
-        item = self._dtypes[1] if items is not None else None
+        self._dtypes = dtypes_of(d_in_keys=keys, d_in_items=items)
+        self._key, self._less, item = key, less, two(self._dtypes)[1]
         self._merge = merge(key, item, key, item, key, item, less)
         self._halves: Halves | None = None
         if self.group.size == 2:
@@ -79,7 +74,7 @@ class Sort(Sharded):
         except Exception as failure:
             error = failure
         # The host waits for the other ranks while the shard is sorted.
-        sizes = group.sizes(0 if error else num_items, self._name, error)
+        sizes = group.sizes(0 if error else num_items, self._factory.__name__, error)
         if group.size == 1 or not sum(sizes):
             return
         outputs[0] = viewed(outputs[0], self._key)
@@ -113,7 +108,7 @@ class Sort(Sharded):
             buffers = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
             columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=True)]
             nbytes = sum(each.nbytes + 2 * _WORD * size for each in outputs)
-        out_keys, out_items = _two(columns)
+        out_keys, out_items = two(columns)
         arguments = keys, out_keys, items, out_items, count
         if count:
             nbytes = max(nbytes, self._sorted(None, *arguments))
@@ -206,7 +201,7 @@ class Sort(Sharded):
                 behind = int(work.host(self._place)[0])
             both = [each[before:behind] for each in own], [each[came:until] for each in other]
             count = behind - before + until - came
-            self._merge_two(
+            self._mergetwo(
                 work, both if rank == 0 else both[::-1], [each[at : at + count] for each in outputs]
             )
             before, came, at = behind, until, at + count
@@ -220,24 +215,19 @@ class Sort(Sharded):
             for first, second in zip(pieces[::2], pieces[1::2], strict=True):
                 counts = len(first[0]), len(second[0])
                 out = [each[at : at + sum(counts)] for each in target]
-                self._merge_two(work, (first, second), out)
+                self._mergetwo(work, (first, second), out)
                 found.append(out)
                 at += sum(counts)
             pieces = found
 
-    def _merge_two(self, work: Work, pieces: tuple[list[Any], ...], out: list[Any]) -> None:
-        given = [value for each in pieces for value in (*_two(each), len(each[0]))]
-        work.run(self._merge, *given, *_two(out))
+    def _mergetwo(self, work: Work, pieces: tuple[list[Any], ...], out: list[Any]) -> None:
+        given = [value for each in pieces for value in (*two(each), len(each[0]))]
+        work.run(self._merge, *given, *two(out))
 
 
 def _levels(pieces: int) -> int:
     """Return how often pairs of pieces are merged until there is one."""
     return (pieces - 1).bit_length()
-
-
-def _two(columns: list[Any]) -> tuple[Any, Any]:
-    """Return keys and items, which may be None."""
-    return columns[0], columns[1] if len(columns) > 1 else None
 
 
 def _word(place: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._functions.calls import Work
-from .._ir.iterator import Iterator
+from .._ir.iterator import Iterator, over
 from ..host import View
 from .comm import raw
 
@@ -49,3 +50,13 @@ def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:
         if isinstance(items, np.ndarray) and items.dtype.names is None:
             found[name] = f"{zlib.crc32(raw(items[:number])):08x}"
     return found
+
+
+def dtypes_of(**columns: Any) -> list[np.dtype[Any]]:
+    """Return the dtypes of keys and, if there are any, of what goes with them."""
+    return [over(name, each).dtype for name, each in columns.items() if each is not None]
+
+
+def two(columns: Sequence[Any]) -> tuple[Any, Any]:
+    """Return keys and what goes with them, or None."""
+    return columns[0], columns[1] if len(columns) > 1 else None

@@ -26,7 +26,7 @@ from .sharded import made
 class RadixSort(Sort):
     """A stable sort of numbers in shards by their bits; see `radix_sort`."""
 
-    _name, _beside = "radix_sort", "d_out_values"
+    _beside = "d_out_values"
 
     def run(
         self,
@@ -47,10 +47,9 @@ class RadixSort(Sort):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(
-        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, order: SortOrder
-    ) -> None:
-        super()._build(work, keys, out_keys, values, out_values, order)
+    def _build(self, work: Work, *given: Any) -> None:
+        super()._build(work, *given)
+        keys, _, values, _, order = given
         key = over("d_in_keys", keys).dtype
         is_descending = order == SortOrder.DESCENDING
         less: Any = OpKind.GREATER if is_descending else OpKind.LESS
@@ -59,14 +58,13 @@ class RadixSort(Sort):
         self._prepare(work, keys, values, key, less)
 
     def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
-        nbytes: int = self._local(storage, *arguments, stream=stream)
-        return nbytes
+        return self._local(storage, *arguments, stream=stream)  # type: ignore[no-any-return]
 
 
 class MergeSort(Sort):
     """A stable sort of an array in shards by a comparison; see `merge_sort`."""
 
-    _name, _beside = "merge_sort", "d_out_items"
+    _beside = "d_out_items"
 
     def run(
         self,
@@ -87,14 +85,15 @@ class MergeSort(Sort):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, op: Op) -> None:
-        super()._build(work, keys, items, out_keys, out_items, op)
+    def _build(self, work: Work, *given: Any) -> None:
+        super()._build(work, *given)
+        keys, items, _, _, op = given
         self._prepare(work, keys, items, over("d_in_keys", keys).dtype, op)
 
     def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
         keys, out_keys, items, out_items, num_items = arguments
-        nbytes: int = self._local(storage, keys, items, out_keys, out_items, num_items, stream=stream)
-        return nbytes
+        ordered = keys, items, out_keys, out_items, num_items
+        return self._local(storage, *ordered, stream=stream)  # type: ignore[no-any-return]
 
 
 @lru_cache

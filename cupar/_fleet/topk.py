@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .._arguments.order import two_phases
 from .._functions.calls import Work
-from .._ir.iterator import over
 from ..sort import SortOrder
 from ..topk import top_k as local_top_k
 from .comm import on_all, raw
 from .engines import collective
+from .shard_items import dtypes_of, two
 from .sharded import Sharded, made
 
 
@@ -20,7 +18,6 @@ class TopK(Sharded):
     """The first k items in an order of an array in shards; see `top_k`."""
 
     _last: Any  # the algorithm for the items that all ranks have kept
-    _dtypes: list[np.dtype[Any]]
 
     def run(
         self,
@@ -42,20 +39,17 @@ class TopK(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(
-        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, order: SortOrder
-    ) -> None:
-        key = over("d_in_keys", keys).dtype
-        value = None if values is None else over("d_in_values", values).dtype
-        self._dtypes = [each for each in (key, value) if each is not None]
+    def _build(self, work: Work, *given: Any) -> None:
+        keys, out_keys, values, out_values, order = given
+        self._dtypes = dtypes_of(d_in_keys=keys, d_in_values=values)
+        key, value = two(self._dtypes)
         self._local = local_top_k(keys, key, values, value, order)
         self._last = local_top_k(key, out_keys, value, out_values, order)
         for each in self._dtypes:  # what `_all` copies with
             work.copy(work.temporary(1, each), work.temporary(1, each), 1)
 
-    def _call(
-        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, num_items: int, k: int
-    ) -> None:
+    def _call(self, work: Work, *given: Any) -> None:
+        keys, out_keys, values, out_values, num_items, k = given
         sizes = self.group.sizes(num_items, "top_k", k=k)
         if not 0 <= k <= sum(sizes):
             most = f"k: expected at most {sum(sizes)}, which all shards have together, got {k}"
@@ -64,11 +58,10 @@ class TopK(Sharded):
             return
         kept = [min(k, each) for each in sizes]
         own = [work.temporary(k, each) for each in self._dtypes]
-        paired = own if len(own) == 2 else [*own, None]
-        work.run(self._local, keys, paired[0], values, paired[1], num_items, kept[self.group.rank])
-        found = [self._all(work, each, kept, k) for each in own]
-        given = found if len(found) == 2 else [*found, None]
-        work.run(self._last, given[0], out_keys, given[1], out_values, sum(kept), k)
+        own_keys, own_values = two(own)
+        work.run(self._local, keys, own_keys, values, own_values, num_items, kept[self.group.rank])
+        all_keys, all_values = two([self._all(work, each, kept, k) for each in own])
+        work.run(self._last, all_keys, out_keys, all_values, out_values, sum(kept), k)
 
     def _all(self, work: Work, own: Any, kept: list[int], k: int) -> Any:
         """Return the items that all ranks have kept, in rank order."""
