@@ -1,5 +1,6 @@
 """What a forked child forgets, and in which order."""
 
+import _thread
 import gc
 import importlib
 import os
@@ -193,3 +194,73 @@ def test_what_is_waited_for_may_log(tmp_path):
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path}
     assert subprocess.run([sys.executable, "-c", LOGS], env=environment, check=False).returncode == 7
+
+
+LOCKS = (_thread.LockType, _thread.RLock, threading.Condition)
+IN_NO_CHILD = {
+    "cupar._jobs.helpers._working": "of a helper, which is a process of its own",
+    "cupar._store.files._moving": "where there is no `pread`, and no fork",
+}
+
+
+def locks_of_the_process():
+    """Return the locks that modules of cupar's have, or objects and containers in them, by name."""
+    found, seen = {}, set()
+    todo = [
+        (f"{name}.{each}", value, 0)
+        for name, module in [*sys.modules.items()]
+        if name.partition(".")[0] == "cupar"
+        for each, value in [*vars(module).items()]
+        if not each.startswith("__")
+    ]
+    for name, value, depth in todo:
+        if id(value) in seen or depth > 3:
+            continue
+        seen.add(id(value))
+        if isinstance(value, LOCKS):
+            found[name] = value
+        elif isinstance(value, dict):
+            todo += [(f"{name}[{i}]", each, depth + 1) for i, each in enumerate([*value.values()])]
+        elif isinstance(value, (list, tuple, set)):
+            todo += [(f"{name}[{i}]", each, depth + 1) for i, each in enumerate([*value])]
+        elif type(value).__module__.partition(".")[0] == "cupar" and hasattr(value, "__dict__"):
+            todo += [(f"{name}.{each}", one, depth + 1) for each, one in [*vars(value).items()]]
+    return found
+
+
+def test_locks_of_the_process_are_free_in_a_child():
+    """All that there are: found, not listed. In the parent, another thread holds them."""
+    for name in ("compute", "_fleet.sharded", "_compile.inference", "_compile.workers", "_cpu.compiling"):
+        importlib.import_module(f"cupar.{name}")
+    locks = {name: lock for name, lock in locks_of_the_process().items() if name not in IN_NO_CHILD}
+    assert len(locks) > 15 and "cupar._jobs.queue.builds._lock" in locks
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        taken = [lock for lock in locks.values() if lock.acquire(timeout=5)]
+        held.set()
+        done.wait()
+        for lock in reversed(taken):
+            lock.release()
+
+    def are_free():
+        now = locks_of_the_process()
+        taken = [name for name in locks if name in now and not now[name].acquire(blocking=False)]
+        if taken:
+            print(taken, file=sys.stderr, flush=True)
+        return not taken
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(60)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if are_free() else 1)
+        late = threading.Timer(60, os.kill, (pid, signal.SIGKILL))  # a child that waits for a lock
+        late.start()
+        assert os.waitpid(pid, 0)[1] == 0
+        late.cancel()
+    finally:
+        done.set()
+        thread.join()
