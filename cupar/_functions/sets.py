@@ -11,13 +11,14 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import OpKind
 from ..search import lower_bound
 from ..sets import set_difference, set_intersection, set_symmetric_difference
+from ..unique import unique_by_key
 from . import operators
 from .axes import INT64, AxisLayout, constant, indices
 from .calls import Flags, Numbers, Operand, Work
 from .described import described
-from .items import Counted, chosen, joined, selected, size_of
+from .items import Counted, chosen, joined, size_of
 from .rows import check_numbers, compared, positions, scanned_rows, sorted_rows
-from .values import Compared, cast
+from .values import Compared, cast, casting
 
 _BOOL = np.dtype(bool)
 
@@ -57,10 +58,59 @@ def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Operand 
     return chosen(work, pairs, number, operators.first, items.dtype, operators.second, size)
 
 
+def _are_equal(a: Any, b: Any) -> Any:
+    return a == b
+
+
+def _are_equal_or_nan(a: Any, b: Any) -> Any:
+    return a == b or (a != a and b != b)  # noqa: PLR0124
+
+
+def _firsts(
+    work: Work,
+    items: Any,
+    number: int,
+    length: int | None,
+    result: np.dtype[Any],
+    equal_nan: bool,
+    *with_items: Any,
+) -> tuple[Operand, Operand]:
+    """Return the first of equals of sorted items in a dtype, and their number.
+
+    `with_items` are an input and an output, for what goes with these.
+    """
+    values = work.empty((_capacity(number, length),), result)
+    count = work.empty((), INT64)
+    d_in, d_out = with_items or (None, None)
+    given: tuple[Any, Any, Any, Any, Any] = (
+        items,
+        d_in,
+        casting(values.items, items.dtype),
+        d_out,
+        count.items,
+    )
+    op = _are_equal_or_nan if equal_nan else _are_equal
+    work.run(unique_by_key(*given, op), *given, number)
+    return values, count
+
+
+def _capacity(number: int, length: int | None) -> int:
+    return number if length is None else max(number, length)
+
+
 def _unique_values(work: Work, x: Operand, size: Any) -> Any:
     check_numbers("x", x)
-    items, _ = _sorted(work, x)
-    return _kept(work, items, heads(items), x.size, size)
+    return _different_ones(work, _sorted(work, x)[0], x.size, size, x.dtype, False)
+
+
+def _different_ones(
+    work: Work, items: Any, number: int, size: Any, result: np.dtype[Any], equal_nan: bool = True
+) -> Any:
+    """Return the different ones of sorted items in a dtype, as many as there are, or as `size` says."""
+    length = size_of(size)
+    values, count = _firsts(work, items, number, length, result, equal_nan)
+    found = work.cut([values], count, length)
+    return found[0] if length is None else Counted(*found)
 
 
 @described(size="length")
@@ -118,26 +168,27 @@ def _unique(work: Work, x: Operand, size: Any, wants: type[U]) -> U | Counted:
         name in wants._fields for name in ("indices", "inverse_indices", "counts")
     )
     items, places = _sorted(work, x, has_indices or has_inverse)
-    flags = heads(items)
-    numbers = ZipIterator(CountingIterator(np.int64(0)), flags)
-    starts, count = selected(work, numbers, x.size, operators.first, INT64, operators.second, length)
+    starts = work.empty((_capacity(x.size, length),), INT64)
+    numbered = CountingIterator(np.int64(0)), starts.items
+    values, count = _firsts(work, items, x.size, length, x.dtype, False, *numbered)
     found: dict[str, Operand] = {}
     if has_inverse:
         found["inverse_indices"] = inverse = work.empty(x.shape, INT64)
         if x.size:
             written = PermutationIterator(inverse.items, places)
-            ones = TransformIterator(flags, _as_one, INT64)
+            ones = TransformIterator(heads(items), _as_one, INT64)
             scanned_rows(work, ones, written, AxisLayout(1, x.size, 1), OpKind.PLUS, np.full(1, -1))
     if length is None:
-        (starts,) = work.cut([starts], count, None)
+        values, starts = work.cut([values, starts], count, None)
         known: Any = constant(starts.size - 1)
     else:  # places beyond the count are not known: they are made the first one
         limit = PermutationIterator(count.items, constant(0))
         known = TransformIterator(limit, _less_one, INT64)
         safe = ZipIterator(starts.items, CountingIterator(np.int64(0)), known)
         starts = work.made(TransformIterator(safe, _or_first, INT64), starts.shape)
+        values = work.made(PermutationIterator(items, starts.items), starts.shape)
     shape = starts.shape
-    found["values"] = work.made(PermutationIterator(items, starts.items), shape)
+    found["values"] = values
     if has_indices:
         found["indices"] = work.made(PermutationIterator(places, starts.items), shape)
     if has_counts:
@@ -260,9 +311,7 @@ def union1d(work: Work, a: Operand, b: Operand, /, *, size: int | None = None) -
     numbers = compared(a=a, b=b)
     flat = [Operand(None, numbers.read(each.items), (each.size,)) for each in (a, b)]
     whole = joined(work, flat, 0, numbers.dtype)
-    items, _ = _sorted(work, whole)
-    flags = heads(items, equal_nan=True)
-    return _kept(work, cast(items, numbers.result), flags, whole.size, size)
+    return _different_ones(work, _sorted(work, whole)[0], whole.size, size, numbers.result)
 
 
 # The first of equal items of a sorted array is in a set of two arrays only if the set has that item at all:
@@ -372,5 +421,4 @@ def setxor1d(
     if a.size and b.size:
         return _different(work, a, b, numbers, size, set_symmetric_difference, 2)
     items, _ = _sorted(work, a if a.size else b)
-    flags = heads(items, equal_nan=True)
-    return _kept(work, cast(items, numbers.result), flags, a.size + b.size, size)
+    return _different_ones(work, items, a.size + b.size, size, numbers.result)

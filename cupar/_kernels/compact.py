@@ -21,6 +21,7 @@ _BLOCK_TILES = 1  # that one block takes: two take it longer than two blocks, an
 
 # --- Policies --------------------------------------------------------------------------------------------
 
+_PLACE = 2  # bytes of the place of an item in a tile
 _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
 _MOST_LANE_BYTES = 192  # that a thread has in registers, unless one item has more
@@ -63,10 +64,10 @@ def _tunable(
     """Return how an algorithm is tuned, for the arguments that are staged in shared memory."""
 
     def is_bulk(spec: Specialisation) -> bool:
-        return spec.cc >= 90 and all(column.is_pointer for column in columns_of(spec))
+        return spec.cc >= 90 and columns_of(spec)[0].is_pointer
 
     def sizes(spec: Specialisation) -> tuple[int, ...]:
-        return tuple(column.value.itemsize for column in columns_of(spec))
+        return _sizes(columns_of(spec))
 
     def default(spec: Specialisation) -> CompactPolicy:
         return policy(algorithm, sizes(spec), is_bulk(spec), spec.cc)
@@ -94,8 +95,14 @@ def _tunable(
     return Tunable("compact", CompactPolicy, default, scope, space, fits)
 
 
+def _sizes(columns: Sequence[Argument]) -> tuple[int, ...]:
+    """Return the bytes of a tile's items in shared memory, where iterators over items have places."""
+    first, *others = columns
+    return first.value.itemsize, *[each.value.itemsize if each.is_pointer else _PLACE for each in others]
+
+
 def _constants(tunable: Tunable[CompactPolicy], spec: Specialisation, item: str, *columns: Argument) -> str:
-    check_size(spec, columns, sum(column.value.itemsize for column in columns))
+    check_size(spec, columns, sum(_sizes(columns)))
     return members(f"using item_t = {item}_v;", **tunable.given(spec)._asdict())
 
 

@@ -46,6 +46,10 @@ def add(a, b):
     return a + b
 
 
+def added(a, b):
+    return a[0] + b[0], a[1] + b[1]
+
+
 def either(a, b):
     return a or b
 
@@ -99,6 +103,23 @@ def test_scans(dtype, is_inclusive, rng):
         assert np.array_equal(d_out.get(), expected.astype(dtype)), shape
         factory(d_in, d_in, op, init).run(d_in, d_in, *shape, init)
         assert np.array_equal(d_in.get(), expected.astype(dtype)), shape
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "f2"])
+def test_scans_of_items_within_a_word(dtype, rng):
+    """Kernels that load several items at once load them one by one then."""
+    for shape in [(2, 33, 4), (1, 5001, 12), (3, 700, 66), (1, 40, 30_000)]:
+        host = items(rng, shape, dtype)
+        for places in [(1, 0), (0, 1), (1, 1), (2, 3)]:
+            d_in, d_out = (cp.zeros(host.size + place, dtype)[place:] for place in places)
+            d_in[:] = cp.asarray(host.ravel())
+            cupar.inclusive_column_scan(d_in, d_out, add).run(d_in, d_out, *shape)
+            assert np.array_equal(d_out.get().reshape(shape), scanned(host)), (shape, places)
+            d_other = cp.zeros_like(d_in)
+            pairs, written = cupar.ZipIterator(d_in, d_in), cupar.ZipIterator(d_other, d_out)
+            cupar.inclusive_column_scan(pairs, written, added).run(pairs, written, *shape)
+            for each in (d_other, d_out):
+                assert np.array_equal(each.get().reshape(shape), scanned(host)), (shape, places)
 
 
 @every(4)

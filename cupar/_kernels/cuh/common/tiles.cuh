@@ -132,6 +132,31 @@ struct column {
   }
 };
 
+// The places of a tile's items, with which those that stay are read from an input where they are written.
+template <int tile_items>
+struct places {
+  static_assert(tile_items < 65536);
+
+  static constexpr bool is_bulk = false;
+  static constexpr int bytes    = (tile_items * 2 + 15) / 16 * 16;
+
+  using value_type = unsigned short;
+
+  template <class In>
+  __device__ __forceinline__ places(In, i64) {}
+
+  __device__ __forceinline__ unsigned short* packed(char* buffer) const {
+    return reinterpret_cast<unsigned short*>(buffer);
+  }
+  __device__ __forceinline__ unsigned bulk_bytes(i64, int) const { return 0; }
+  __device__ __forceinline__ void begin(char*, i64, int, barrier&) const {}
+  __device__ __forceinline__ bool complete(char*, i64, int) const { return false; }
+};
+template <class Column>
+constexpr bool are_places = false;
+template <int tile_items>
+constexpr bool are_places<places<tile_items>> = true;
+
 // No input.
 struct no_column {
   using value_type = char;

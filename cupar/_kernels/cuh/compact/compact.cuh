@@ -349,6 +349,16 @@ struct compaction {
     }
   }
 
+  // Writes the items of an input that have some places in a tile.
+  template <class Out, class In>
+  static __device__ __forceinline__ void write_from(Out out, int count, In tile,
+                                                    const unsigned short* places) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += threads) {
+      out[i] = tile[places[i]];
+    }
+  }
+
   // Sends items to `parts` parts: 1, which takes those that are marked; or 3, of which the third takes those
   // that are not. The counter and the states of tiles in `storage` are 0; a grid of one block needs none.
   //
@@ -460,7 +470,13 @@ struct compaction {
           __syncthreads();
         }
         load_items(item, first.items(buffer), place, first.shift() == 0);
-        if constexpr (has_second) {
+        if constexpr (are_places<Second>) {
+#pragma unroll
+          for (int i = 0; i < lane_items; ++i) {
+            other[i / width][i % width] =
+                static_cast<unsigned short>(place + i / width * row_items + i % width);
+          }
+        } else if constexpr (has_second) {
           load_items(other, second.items(buffer + First::bytes), place, second.shift() == 0);
         }
         mark<First::before>(marks, item, first.items(buffer), place, tile == 0, count, part_of);

@@ -1,4 +1,5 @@
-// Unique by key: the first of each run of equal keys, and the item that goes with it.
+// Unique by key: the first of each run of equal keys, and the item that goes with it. Items of an iterator are
+// not read but for those that stay.
 //
 // Traits: d_in_keys_t, d_in_items_t, d_out_keys_t, d_out_items_t, d_out_num_selected_t, op_t, has_items
 // (false: there are keys only), and what compact.cuh is.
@@ -25,8 +26,10 @@ struct unique_kernels : compaction<Traits> {
   using item_t = typename base::item_t;
 
   using keys_t = column<d_in_keys_t, item_t, threads, tile_items, 1>;
-  using items_t =
-      cuda::std::conditional_t<has_items, column<d_in_items_t, d_in_items_v, threads, tile_items>, no_column>;
+  using items_t = cuda::std::conditional_t<
+      !has_items, no_column,
+      cuda::std::conditional_t<is_array<d_in_items_t>, column<d_in_items_t, d_in_items_v, threads, tile_items>,
+                               places<tile_items>>>;
 
   struct cupar_unique : kernel<threads, base::resident> {
     static __device__ __forceinline__ void run(d_in_keys_t in_keys, d_in_items_t in_items,
@@ -36,10 +39,12 @@ struct unique_kernels : compaction<Traits> {
       base::template compact<1>(
           keys_t{in_keys, num_items}, items_t{in_items, num_items}, num_items, storage,
           [&](const item_t& before, const item_t& key) { return !is_equal(before, key); },
-          [&](i64, int, const auto& before, unsigned count, const item_t* keys, auto items) {
+          [&](i64 first, int, const auto& before, unsigned count, const item_t* keys, auto items) {
             const i64 begin = before.count[0];
             base::write_items(out_keys + begin, static_cast<int>(count), keys);
-            if constexpr (has_items) {
+            if constexpr (are_places<items_t>) {
+              base::write_from(out_items + begin, static_cast<int>(count), in_items + first, items);
+            } else if constexpr (has_items) {
               base::write_items(out_items + begin, static_cast<int>(count), items);
             }
           },
