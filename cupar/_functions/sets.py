@@ -105,7 +105,7 @@ def _unique_values(work: Work, x: Operand, size: Any) -> Any:
 
 def _different_ones(
     work: Work, items: Any, number: int, size: Any, result: np.dtype[Any], equal_nan: bool = True
-) -> Any:
+) -> Operand | Counted:
     """Return the different ones of sorted items in a dtype, as many as there are, or as `size` says."""
     length = size_of(size)
     values, count = _firsts(work, items, number, length, result, equal_nan)
