@@ -10,13 +10,13 @@ from .._functions import quantiles, sets
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
 from .._functions.sets import UniqueCounts
-from ..iterators import PermutationIterator
 from ..operators import OpKind
 from . import runs
-from .comm import on_all, raw
+from .comm import on_all
 from .described import sharded
 from .functions import call, cut
 from .group import Group
+from .shard_items import items_at
 from .sort import in_order
 
 
@@ -98,13 +98,6 @@ def _at(work: Work, keys: Operand, places: Any, sizes: list[int], found: Group) 
     ends = np.cumsum(sizes)
     owners = np.searchsorted(ends, places, side="right")
     within = places - (ends[owners] - np.asarray(sizes)[owners])
-    own = work.temporary(len(places), keys.dtype)
-    records = work.temporary(len(places) * found.size, keys.dtype)
-    if keys.size:
-        mine = work.put(np.where(owners == found.rank, within, 0))
-        work.copy(PermutationIterator(keys.items, mine), own, len(places))
-    found.gather(raw(own), raw(records), work.stream)
-    picked = work.temporary(len(places), keys.dtype)
-    known = work.put(owners * len(places) + np.arange(len(places)))
-    work.copy(PermutationIterator(records, known), picked, len(places))
-    return picked
+    of_ranks = [within[owners == rank] for rank in range(found.size)]
+    order = np.argsort(np.argsort(owners, kind="stable"))
+    return work.kept(items_at(work, found, keys.items, of_ranks, order), len(places))

@@ -20,9 +20,9 @@ from ..operators import Op, RawOp
 from ..search import lower_bound, upper_bound
 from ..sort import merge_sort as local_merge_sort
 from . import splitters
-from .comm import copied, raw, viewed
+from .comm import copied, viewed
 from .halves import Halves
-from .shard_items import dtypes_of, first_items, two
+from .shard_items import dtypes_of, first_items, items_at, two
 from .sharded import Sharded
 
 _WORD = 16  # bytes: what begins so is exchanged quicker
@@ -53,10 +53,6 @@ class Sort(Sharded):
         one = work.temporary(1, key)
         work.copy(PermutationIterator(one, work.put(np.zeros(1, np.int64))), work.temporary(1, key), 1)
 
-    def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
-        """Sort the shard alone; without storage, return the bytes that this takes."""
-        raise NotImplementedError
-
     def _check(self, arguments: Sequence[Any]) -> None:
         """Leave it to `_call`, which tells the others of an error."""
 
@@ -67,10 +63,9 @@ class Sort(Sharded):
         num_items = given["num_items"]
         try:
             super()._check(arguments)
-            keys, items = given["d_in_keys"], given[self._beside.replace("out", "in")]
-            named = [name for name in ("d_out_keys", self._beside) if given[name] is not None]
-            outputs += [first_items(work, name, given[name], num_items) for name in named]
-            buffers = self._sort_shard(work, keys, items, outputs)
+            names = [name for name in ("d_out_keys", self._beside) if given[name] is not None]
+            outputs += [first_items(work, name, given[name], num_items) for name in names]
+            buffers = self._sort_shard(work, given, names, outputs)
         except Exception as failure:
             error = failure
         # The host waits for the other ranks while the shard is sorted.
@@ -96,7 +91,9 @@ class Sort(Sharded):
         spare = columns if _levels(group.size) % 2 == 0 else _columns(buffers[-1], outputs)
         self._merged(work, pieces, spare, outputs)
 
-    def _sort_shard(self, work: Work, keys: Any, items: Any, outputs: list[Any]) -> list[Any]:
+    def _sort_shard(
+        self, work: Work, given: dict[str, Any], names: list[str], outputs: list[Any]
+    ) -> list[Any]:
         """Sort the shard alone: into the output, if there are no other ranks.
 
         Return the memory of each of its columns, and last the buffer for items of other ranks, which the
@@ -108,29 +105,22 @@ class Sort(Sharded):
             buffers = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
             columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=True)]
             nbytes = sum(each.nbytes + 2 * _WORD * size for each in outputs)
-        out_keys, out_items = two(columns)
-        arguments = keys, out_keys, items, out_items, count
+        given = given | dict(zip(names, columns, strict=True))
         if count:
-            nbytes = max(nbytes, self._sorted(None, *arguments))
+            nbytes = max(nbytes, self._local(None, **given))
         buffers.append(work.temporary(nbytes, _BYTE))
         if count:
-            self._sorted(buffers[-1], *arguments, stream=work.stream)
+            self._local(buffers[-1], **given, stream=work.stream)
         return buffers
 
     def _samples(self, work: Work, keys: Any, places: list[Any]) -> tuple[Any, Any]:
         """Return the keys of all ranks at some places of each in order, as ranks and places."""
-        group, most = self.group, max(map(len, places))
-        own, mine = work.temporary(most, self._key), places[self.group.rank]
-        records = work.temporary(most * group.size, self._key)
-        work.copy(PermutationIterator(keys, work.put(mine)), own, len(mine))
-        group.gather(raw(own), raw(records), work.stream)
-        known = np.concatenate([r * most + np.arange(len(each)) for r, each in enumerate(places)])
-        given = PermutationIterator(records, work.put(known))
-        found, order = work.temporary(len(known), self._key), work.empty((len(known),), INT64)
+        given, size = items_at(work, self.group, keys, places), sum(map(len, places))
+        found, order = work.temporary(size, self._key), work.empty((size,), INT64)
         first = CountingIterator(INT64.type(0))
-        work.run(self._sample, given, first, found, order.items, len(known))
+        work.run(self._sample, given, first, found, order.items, size)
         ids = work.host(order)
-        ranks = np.repeat(np.arange(group.size), [*map(len, places)])
+        ranks = np.repeat(np.arange(len(places)), [*map(len, places)])
         return ranks[ids], np.concatenate(places)[ids]
 
     def _exchanged(

@@ -11,7 +11,9 @@ import numpy as np
 from .._functions.calls import Work
 from .._ir.iterator import Iterator, over
 from ..host import View
+from ..iterators import PermutationIterator
 from .comm import raw
+from .group import Group
 
 
 def items_of(work: Work, name: str, array: Any) -> Any:
@@ -39,6 +41,17 @@ def items_from(work: Work, name: str, array: Any, index: int) -> Any:
     """Return the items of an array or iterator from an index on."""
     items = items_of(work, name, array)
     return items + index if isinstance(items, Iterator) else items[index:]
+
+
+def items_at(work: Work, group: Group, items: Any, places: list[Any], order: Any = ...) -> Any:
+    """Return an iterator over the items that all ranks have at some places each, in rank order or another."""
+    most, mine = max(map(len, places)), places[group.rank]
+    own, records = work.temporary(most, items.dtype), work.temporary(most * group.size, items.dtype)
+    if len(mine):
+        work.copy(PermutationIterator(items, work.put(mine)), own, len(mine))
+    group.gather(raw(own), raw(records), work.stream)
+    known = np.concatenate([r * most + np.arange(len(each)) for r, each in enumerate(places)])
+    return PermutationIterator(records, work.put(known[order]))
 
 
 def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:

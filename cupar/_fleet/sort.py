@@ -57,9 +57,6 @@ class RadixSort(Sort):
             key, less = np.dtype(f"i{key.itemsize}"), _by_bits(key.itemsize, is_descending)
         self._prepare(work, keys, values, key, less)
 
-    def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
-        return self._local(storage, *arguments, stream=stream)  # type: ignore[no-any-return]
-
 
 class MergeSort(Sort):
     """A stable sort of an array in shards by a comparison; see `merge_sort`."""
@@ -89,11 +86,6 @@ class MergeSort(Sort):
         super()._build(work, *given)
         keys, items, _, _, op = given
         self._prepare(work, keys, items, over("d_in_keys", keys).dtype, op)
-
-    def _sorted(self, storage: Any, *arguments: Any, stream: Any = None) -> int:
-        keys, out_keys, items, out_items, num_items = arguments
-        ordered = keys, items, out_keys, out_items, num_items
-        return self._local(storage, *ordered, stream=stream)  # type: ignore[no-any-return]
 
 
 @lru_cache
