@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -210,12 +211,17 @@ def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:
     names["_scalar"] = None if dtype.names else dtype.type  # that of structs is np.void for all
     if kind == "device":
         return [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu}, _lend)"]
-    return [
+    lines = [
         "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
         "    init = h_init.tobytes()",
         "elif type(h_init) is _scalar: init = h_init.tobytes()",
-        "else: init = _bytes(h_init, _dtype)",
     ]
+    if dtype.kind in "iuf":  # Python's numbers, where NumPy's conversion is that of `struct`
+        kinds, limits = ((float, int), np.finfo) if dtype.kind == "f" else ((int,), np.iinfo)
+        names.update(_kinds=kinds, _pack=Struct(dtype.char).pack)
+        names.update(_least=kinds[0](limits(dtype).min), _most=kinds[0](limits(dtype).max))
+        lines.append("elif type(h_init) in _kinds and _least <= h_init <= _most: init = _pack(h_init)")
+    return [*lines, "else: init = _bytes(h_init, _dtype)"]
 
 
 def _no_init() -> None:
