@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from .. import structs
 from .._functions.axes import axis_of
+from .._functions.calls import Operand
 
 T = TypeVar("T")
 
@@ -32,6 +33,11 @@ def taken(name: str, x: Any) -> np.dtype[Any]:
     if isinstance(x._meta, np.ndarray) and type(x._meta) is not np.ndarray:  # masked ones, as matrices, too
         raise TypeError(f"{name}: expected blocks of NumPy's or CuPy's arrays, got {type(x._meta).__name__}")
     return structs.closed(structs.normal(name, x.dtype))
+
+
+def items_of(x: da.Array) -> Operand:
+    """Return no items, of the dtype of an array's, for what functions of `cupar.arrays` check."""
+    return Operand(None, np.empty(0, taken("x", x)), (0,))
 
 
 def on_cpu(x: da.Array) -> bool:

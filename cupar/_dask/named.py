@@ -13,14 +13,14 @@ from .. import structs
 from .._functions.axes import INT64
 from .._functions.described import Surface, help_of, written
 from .._functions.named import NAMED
+from .._functions.rows import check_kind
 from .._functions.sets import UniqueCounts
 from .._functions.values import summed
 from ..operators import OpKind
-from .graphs import taken
+from .graphs import items_of, taken
 from .reductions import extreme, reduced, scan
 from .sorting import runs_of, sort
 
-_BOOL = np.dtype(bool)
 P = ParamSpec("P")
 _DASK = Surface(
     "import numpy as np, dask.array as da\n>>> from cupar import dask as cdask",
@@ -39,14 +39,11 @@ def {name}({parameters}):
 def _summed(
     name: str, x: da.Array, /, *, axis: Any = None, keepdims: bool = False, dtype: Any = None
 ) -> da.Array:
-    named, own = NAMED[name], taken("x", x)
-    if structs.kind_of(own) not in named.kinds:
-        real = "real " if named.kinds == "biuf" else ""
-        raise TypeError(f"x: {name} takes {real}numbers, got {structs.text(own)}")
-    result = named.dtype(own) if dtype is None else dtype
-    if result == _BOOL or name == "count_nonzero":
-        x = x.astype(bool)
-    return reduced(name, x, named.op, axis, None, keepdims, result, needs_items=name in ("min", "max"))
+    named, items = NAMED[name], items_of(x)
+    check_kind(name, items, named.kinds)
+    result = named.dtype(items.dtype) if dtype is None else dtype
+    x = x.astype(bool) if named.of_bools else x
+    return reduced(name, x, named.op, axis, None, keepdims, result, needs_items=named.needs_items)
 
 
 def _reduced(name: str, x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
@@ -59,9 +56,7 @@ def _cumulative(name: str, x: da.Array, /, *, axis: int | None = None, dtype: An
 
 
 def _extreme(name: str, x: da.Array, /, *, axis: int | None = None, keepdims: bool = False) -> da.Array:
-    dtype = taken("x", x)
-    if structs.kind_of(dtype) not in "biuf":
-        raise TypeError(f"x: {name} takes real numbers, got {structs.text(dtype)}")
+    check_kind(name, items_of(x), "biuf")
     return extreme(name, x, axis, keepdims, name == "argmax")
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import structs
 from .._functions import quantiles
-from .._functions.calls import Operand, Work
+from .._functions.calls import Work
 from . import steps
-from .graphs import Tasks, taken
+from .graphs import Tasks, items_of
 from .sorting import sort
 
 
@@ -72,14 +72,14 @@ def median(x: da.Array, /) -> da.Array:
 
 
 def _quantile(name: str, x: da.Array, q: Any, method: str, mean: bool) -> da.Array:
-    dtype = taken("x", x)
-    wanted, exact = quantiles.quantiles_of(Operand(None, np.empty(0, dtype), (0,)), q, method)
+    wanted, exact = quantiles.quantiles_of(items_of(x), q, method)
     ordered = sort(x, axis=None)
     tasks = Tasks(name, [ordered], wanted, method)
     blocks = [(ordered.name, i) for i in range(ordered.npartitions)]
     sizes = [tasks.add("size", (i,), len, each) for i, each in enumerate(blocks)]
     places = tasks.add("places", (), _places, sizes, wanted, method)
     picked = [tasks.add("picked", (i,), _picked, each, places, i) for i, each in enumerate(blocks)]
+    dtype = ordered.dtype
     result = dtype if exact or structs.kind_of(dtype) == "f" else np.dtype(np.float64)
     index = (0,) * wanted.ndim
     given = {index: (_between, picked, places, wanted, exact, mean)}

@@ -10,14 +10,13 @@ import numpy as np
 
 from .._functions import counting, operators
 from .._functions.axes import axes_of
-from .._functions.calls import Operand
 from .._functions.counting import Histogram
 from .._functions.rows import dtypes_of
 from .._functions.sorting import TopK
 from .._functions.values import flag, initial, integer
 from ..operators import Op, OpKind
 from . import steps
-from .graphs import Tasks, along_axis, flat, on_cpu, rows_of, taken, without
+from .graphs import Tasks, along_axis, flat, items_of, on_cpu, rows_of, taken, without
 from .shipped import ShippedCarry, shipped
 
 
@@ -243,10 +242,9 @@ def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram
     >>> cdask.histogram(x, bins=3, range=(1, 4)).hist.compute()
     array([1, 2, 1])
     """
-    dtype = taken("x", x)
     if range is None and isinstance(bins, (int, np.integer)):
         raise TypeError("range: expected two numbers, as `bins` is a number, got None")
-    edges = counting.edges_of(Operand(None, np.empty(0, dtype), (0,)), bins, range)
+    edges = counting.edges_of(items_of(x), bins, range)
     tasks = Tasks("histogram", [x], edges, bins, range)
     keys = [
         tasks.add("count", index, steps.counted, (x.name, *index), bins, range)

@@ -28,9 +28,9 @@ def _summed(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any =
     named = NAMED[name]
     check_kind(name, x, named.kinds)
     result = named.dtype(x.dtype) if dtype is None else dtypes_of(x, dtype)[0]
-    if result == _BOOL or name == "count_nonzero":
+    if named.of_bools:
         x = Operand(None, cast(x.items, _BOOL), x.shape)
-    return reduced(work, x, group, named.op, None, result, needs_items=name in ("min", "max"))
+    return reduced(work, x, group, named.op, None, result, needs_items=named.needs_items)
 
 
 def _found(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:

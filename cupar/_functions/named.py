@@ -28,16 +28,18 @@ class NamedReduction(NamedTuple):
     dtype: Callable[[np.dtype[Any]], np.dtype[Any]] = lambda dtype: dtype
     empty: Any = None  # the result of no items, where that is not the identity
     kinds: str = "biufc"
+    of_bools: bool = False  # whether items count as true or false
+    needs_items: bool = False  # whether no items have no result
 
 
 NAMED = {
     "sum": NamedReduction(OpKind.PLUS, summed, empty=0),
     "prod": NamedReduction(OpKind.MULTIPLIES, summed),
-    "min": NamedReduction(np.minimum, kinds="biuf"),
-    "max": NamedReduction(np.maximum, kinds="biuf"),
-    "any": NamedReduction(OpKind.LOGICAL_OR, lambda dtype: _BOOL),
-    "all": NamedReduction(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
-    "count_nonzero": NamedReduction(OpKind.PLUS, lambda dtype: INT64, empty=0),
+    "min": NamedReduction(np.minimum, kinds="biuf", needs_items=True),
+    "max": NamedReduction(np.maximum, kinds="biuf", needs_items=True),
+    "any": NamedReduction(OpKind.LOGICAL_OR, lambda dtype: _BOOL, of_bools=True),
+    "all": NamedReduction(OpKind.LOGICAL_AND, lambda dtype: _BOOL, of_bools=True),
+    "count_nonzero": NamedReduction(OpKind.PLUS, lambda dtype: INT64, empty=0, of_bools=True),
 }
 
 
@@ -68,9 +70,9 @@ def _reduced_by_name(
 ) -> Operand:
     named = NAMED[name]
     check_kind(name, x, named.kinds)
-    if not x.size and name in ("min", "max"):
+    if not x.size and named.needs_items:
         check_items(name, x, axes_of(axis, x.ndim))
-    if named.dtype(x.dtype) == _BOOL or name == "count_nonzero":
+    if named.of_bools:
         x = Operand(None, cast(x.items, _BOOL), x.shape)
     if named.op in _FOUND and work.library.on_cpu and len(axes_of(axis, x.ndim)) == x.ndim:
         holds, told = _FOUND[named.op]
