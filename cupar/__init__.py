@@ -222,6 +222,20 @@ def _result_on_cpu(op: Any) -> Any:
     return operators.result_dtype(op)
 
 
+def _which_are_arguments(op: Any) -> Any:
+    """Return the numbers of an operator that are arguments of its code."""
+    from ._compile import numbers
+
+    return numbers.which_are_arguments(op)
+
+
+def _typed_on_cpu(op: Any, read: Any) -> Any:
+    """Compile an operator for the CPU, and return what `read` makes of that."""
+    from ._cpu import operators
+
+    return operators.typed_code(op, read)
+
+
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC_MODULES:
         return importlib.import_module(f".{name}", __name__)

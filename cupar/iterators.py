@@ -468,7 +468,7 @@ def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) ->
     with walk.fingerprint_scope():
         found = _resolved(op, value_type, dtype, is_output)
         if found[0].state is None:
-            holds = walk.fingerprint(op).guard.checker() if type(op) is FunctionType else _always
+            holds = walk.checker(op) if type(op) is FunctionType else _always
             _operators[key] = holds, found
     return found
 

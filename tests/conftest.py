@@ -171,6 +171,14 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def constants():
+    """Numbers that operators read stay constants of the code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUPAR_NUMBERS", "constant")
+        yield
+
+
+@pytest.fixture
 def only(empty_cache, compilers, monkeypatch):
     """Return a function that has these kernels built as users have them, and others with nothing in them."""
     from support import templates

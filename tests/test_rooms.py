@@ -214,6 +214,7 @@ DECIDE_NOTHING = {
     "_fingerprint.refusals": "errors",
     "_fingerprint.registries": "what others have registered",
     "_fingerprint.unsupported": "errors",
+    "_fingerprint.varying": "reads numbers for code that was made",
     "_ir.cpp": "the C++ that it writes is in keys by value",
     "_ir.shim": "the C++ that it writes is in keys by content",
     "_ir.source": "the C++ that it writes is in keys by value",

@@ -16,7 +16,7 @@ from .._base.words import message
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
 from .._ir.iterator import Iterator
-from .._ir.operator import CapturedState
+from .._ir.operator import CapturedState, FixedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .._launch.code import Code, Loaded
@@ -185,8 +185,14 @@ class Launchable:
 
     @property
     def has_state(self) -> bool:
-        """Whether an operator has state, such as captured device arrays: then it is not shared."""
-        return bool(self._states)
+        """Whether an operator has state that may change, as captured arrays do: then it is not shared."""
+        return not all(each is None or isinstance(each, FixedState) for each in self._states)
+
+    def fixed_states(self) -> dict[str, FixedState]:
+        """Return the states of operators that do not change, by name."""
+        names = [name for name, _ in self._spec.operators]
+        pairs = zip(names, self._states, strict=False)
+        return {name: state for name, state in pairs if isinstance(state, FixedState)}
 
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""

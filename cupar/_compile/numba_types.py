@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from .. import _numba, structs
 from .._base.generated import define
 from .._numba import OPTIONS
 from . import bfloat16
+
+if TYPE_CHECKING:
+    from .._fingerprint.numbers import NumberType
 
 
 def number_type(dtype: np.dtype[Any]) -> Any:
@@ -121,6 +124,36 @@ def array_loader(kind: Any, at: int) -> Any:
         return kind(state), generate
 
     return array
+
+
+def number_at(builder: Any, address: Any, number: NumberType, ir: Any) -> Any:
+    """Return a number, in LLVM's code, whose bytes are at an address; it has the type of the constant."""
+
+    def kind(dtype: np.dtype[Any]) -> Any:
+        if dtype.kind == "f":
+            return ir.DoubleType() if dtype.itemsize == 8 else ir.FloatType()
+        return ir.IntType(8 * dtype.itemsize)
+
+    found = builder.load(builder.bitcast(address, kind(number.stored).as_pointer()))
+    if number.stored == number.dtype:
+        return found
+    return (builder.fpext if number.dtype.kind == "f" else builder.sext)(found, kind(number.dtype))
+
+
+def number_loader(number: NumberType, at: int) -> Any:
+    """Return a device function that reads a number, some words of 8 bytes into an operator's state."""
+    from .._numba import cgutils, intrinsic, ir
+
+    result = number_type(number.dtype)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def read(typing_context: Any, state: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return number_at(builder, cgutils.gep(builder, arguments[0], at), number, ir)
+
+        return result(state), generate
+
+    return read
 
 
 def dtype_of(numba_type: Any, numba: Any = _numba) -> np.dtype[Any] | None:

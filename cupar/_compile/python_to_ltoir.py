@@ -47,7 +47,16 @@ from .._numba import OPTIONS
 from . import arithmetic, bfloat16, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller
 from .numba_errors import NotCompiledError
-from .numba_types import array_loader, array_type, dtype_of, parameter_type, struct_maker, value_type
+from .numba_types import (
+    array_loader,
+    array_type,
+    dtype_of,
+    number_loader,
+    number_type,
+    parameter_type,
+    struct_maker,
+    value_type,
+)
 from .toolchain import compilers
 
 
@@ -82,10 +91,10 @@ class Thaw:
         return None
 
     def operator(self, op: Operator) -> Any:
-        """Make a device function of an operator; captured arrays are its first arguments."""
+        """Make a device function of an operator; captured arrays and numbers are its first arguments."""
         frozen = op.function
         has_signatures = isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
-        if has_signatures and op.captures:
+        if has_signatures and (op.captures or op.numbers):
             raise NotCompiledError("it was given signatures, and reads arrays: drop the signatures")
         if has_signatures or not isinstance(frozen, (FrozenFunction, FrozenJitted)):
             frozen = _calling(frozen, len(op.inputs))
@@ -105,6 +114,7 @@ class Thaw:
         function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
         function.__kwdefaults__ = self.value(body.keyword_defaults)
         made = self._made[id(frozen)] = self._jitted(function, options)
+        made.numbers = body.numbers
         # Its globals are set afterwards, since they may include itself.
         names.update((name, self.value(each)) for name, each in body.globals.items())
         for cell, content in zip(cells, body.cells, strict=True):
@@ -276,15 +286,21 @@ def _with_externals(text: str, op: Operator) -> str:
     return text
 
 
-def _typed(op: Operator) -> tuple[Any, np.dtype[Any] | str]:
-    """Compile an operator's function for its types; return it and what it returns: see `returned`."""
+def _typed(op: Operator) -> tuple[Any, Any]:
+    """Compile an operator's function for its types; return it, and what numba has compiled."""
     from .._numba import typeinfer, types
 
-    arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
+    first = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
+    first += [number_type(each.dtype) for each in op.numbers]
     with arithmetic.typing(typeinfer, types):
         function = Thaw().operator(op)
-        _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
-    return function, returned(function.overloads[tuple(folded)].signature.return_type)
+        _, _, folded, _ = function.get_call_template([*first, *map(value_type, op.inputs)], {})
+    return function, function.overloads[tuple(folded)]
+
+
+def typed_code(op: Operator, read: Callable[[Any], T], cc: int) -> T:
+    """Compile an operator's function for its types, and return what `read` makes of that."""
+    return _compiled(cc, lambda: read(_typed(op)[1]))
 
 
 def returned(result: Any, numba: Any = _numba) -> np.dtype[Any] | str:
@@ -312,7 +328,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     """
 
     def work() -> np.dtype[Any]:
-        _, found = _typed(op)
+        found = returned(_typed(op)[1].signature.return_type)
         if isinstance(found, str):
             op.check_result(found)
         assert not isinstance(found, str)
@@ -370,15 +386,16 @@ def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, An
     """Return the function of an operator that numba compiles, its signature, and options."""
     from .._numba import types
 
-    function, found = _typed(op)
+    function, overload = _typed(op)
     source, classes = wrapper.written(op)
     names, at = {"call": function}, 0
     for i, capture in enumerate(op.captures):
         names[f"array_{i}"] = array_loader(array_type(capture.dtype, capture.ndim), at)
         at += 1 + capture.ndim
-    op.check_result(found)
+    names.update((f"number_{i}", number_loader(each, at + i)) for i, each in enumerate(op.numbers))
+    op.check_result(returned(overload.signature.return_type))
     names.update((f"struct_{i}", structs.plain_class(dtype)) for i, dtype in enumerate(classes))
-    state = [types.CPointer(types.uint64)] * bool(op.captures)
+    state = [types.CPointer(types.uint64)] * bool(op.captures or op.numbers)
     signature = types.void(*state, *map(parameter_type, (*op.inputs, op.output)))
     options = {"device": True, "abi": "c", "abi_info": {"abi_name": symbol}, "cc": divmod(cc, 10)}
     return define(f"operator {op.name}", "operator", source, names), signature, {**options, **OPTIONS}

@@ -234,8 +234,8 @@ OPERATORS = (
     *_in("_compile", "arithmetic bfloat16 cpp_calls inference libdevice numba_settings numba_types"),
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     "_external.declared",
-    *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
-    *_in("_ir", "captured_arrays cpp_function kinds nodes operator signature specialisation types"),
+    *_in("_fingerprint", "bytecode fingerprint frozen names numbers values walk"),
+    *_in("_ir", "cpp_function kinds nodes operator parameters signature specialisation types"),
 )
 ON_CPU = (
     *("_numba_cpu", "_ir.resolve"),

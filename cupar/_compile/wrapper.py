@@ -18,13 +18,14 @@ def written(op: Operator) -> tuple[str, list[np.dtype[Any]]]:
 
     Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
     named tuples of the classes ``struct_<n>``, whose dtypes are returned beside the source. Captured arrays
-    are made of the state by ``array_<n>``.
+    are made of the state by ``array_<n>``, and numbers are read from it by ``number_<n>``.
     """
     structs: list[np.dtype[Any]] = []
-    arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
+    first = [f"array_{i}(state)" for i in range(len(op.captures))]
+    first += [f"number_{i}(state)" for i in range(len(op.numbers))]
     values = [_loaded(f"in{i}", dtype, structs) for i, dtype in enumerate(op.inputs)]
-    call = f"call({', '.join([*arrays, *values])})"
-    parameters = ["state"] * bool(arrays) + [f"in{i}" for i in range(len(values))] + ["out"]
+    call = f"call({', '.join([*first, *values])})"
+    parameters = ["state"] * bool(first) + [f"in{i}" for i in range(len(values))] + ["out"]
     if op.output.names is None:
         # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by bytes.
         body = [f"out[0] = bool({call})" if op.output.kind == "b" else f"out[0] = {call}"]

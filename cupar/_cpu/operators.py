@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -14,12 +14,13 @@ from .._base.device import CPU
 from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_errors import NotCompiledError
+from .._compile.numba_types import number_at
 from .._compile.python_to_ltoir import Thaw, explained, returned
 from .._fingerprint import extensions
-from .._fingerprint.fingerprint import Capture
 from .._ir.operator import Operator
 from .._ir.resolve import resolve
-from .._numba_cpu import ir, typeinfer, types
+from .._jobs.threads import collecting, off_main_thread
+from .._numba_cpu import from_dtype, ir, typeinfer, types
 from . import compiling
 from .code import fault_code
 from .functions import FUNCTIONS
@@ -145,7 +146,7 @@ def _names(op: Operator, result: Value) -> dict[str, Any]:
 
 
 def _written(op: Operator, place: Place | None, result: Value, inputs: Sequence[Any]) -> Written:
-    """Return a user's function as it is called: with its arrays, and the result converted.
+    """Return a user's function as it is called: with its arrays and numbers, and the result converted.
 
     If it raises, the caller does, with a code that tells whose exception that was: numba hands it up from
     function to function.
@@ -168,18 +169,22 @@ def _written(op: Operator, place: Place | None, result: Value, inputs: Sequence[
             context.call_conv.return_status_propagate(builder, status._replace(code=blamed))
         return converted(context, builder, result, found, described.restype)
 
-    arrays = [_array_type(each) for each in op.captures]
+    first = _first_types(op)
 
     def loaded(context: Any, builder: Any, p: Any) -> list[Any]:
         found, at = [], 0
-        for array in arrays:
+        for array in first[: len(op.captures)]:
             assert place is not None
             found.append(array_at(context, builder, array, place.moved(8 * at), p))
             at += 1 + array.ndim
+        for number in op.numbers:
+            assert place is not None
+            found.append(number_at(builder, place.moved(8 * at).pointer(builder, p), number, ir))
+            at += 1
         return found
 
     with explained(op, CPU):
-        compiled = _compiled(op, (*arrays, *inputs))
+        compiled = _compiled(op, (*first, *inputs))
     return Written(result.kind, (BYTES, *[None] * len(inputs)), emit)
 
 
@@ -191,13 +196,23 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
     TypeError
         If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
-    arguments = (*map(_array_type, op.captures), *(value_of(each).kind for each in op.inputs))
+    arguments = _argument_types(op)
     with explained(op, CPU):
         _, found = compiling.settled(op.name, lambda: _typed(op, arguments))
         if isinstance(found, str):
             op.check_result(found)
     assert not isinstance(found, str)
     return found
+
+
+def typed_code(op: Operator, read: Callable[[Any], Any]) -> Any:
+    """Compile a user's function for its types, and return what `read` makes of that."""
+
+    def work() -> Any:
+        with collecting():
+            return compiling.settled(op.name, lambda: read(_kept(op, _argument_types(op))[1]))
+
+    return off_main_thread(work)
 
 
 def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
@@ -209,14 +224,20 @@ def _compiled(op: Operator, arguments: tuple[Any, ...]) -> Any:
 
 def _typed(op: Operator, arguments: tuple[Any, ...]) -> tuple[Any, np.dtype[Any] | str]:
     """Return what numba makes of a user's function for some types, and what it returns: see `returned`."""
-    compiled = of_user((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
+    compiled, _ = _kept(op, arguments)
     return compiled, returned(compiled.signature.return_type, NUMBA)
 
 
-def _made(op: Operator, arguments: tuple[Any, ...]) -> Any:
+def _kept(op: Operator, arguments: tuple[Any, ...]) -> Any:
+    return of_user((op.fingerprint, *op.inputs, *arguments), lambda: _made(op, arguments))
+
+
+def _made(op: Operator, arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return what numba makes of a user's function for some types: to be called, and its own code."""
     with extensions.refuse_foreign(target.target_context), arithmetic.typing(typeinfer, types):
         function = _Thaw().operator(op)
         _, _, folded, _ = function.get_call_template([*arguments], {})
+        own = function.overloads[tuple(folded)]
         if tuple(folded) != arguments:  # it has defaults, or takes any number
             function = _with_arity(function, len(arguments))
             function.compile(arguments)
@@ -228,7 +249,7 @@ def _made(op: Operator, arguments: tuple[Any, ...]) -> Any:
         stranger = compiling.stranger(library.missing())
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
-    return compiled
+    return compiled, own
 
 
 def _with_arity(function: Any, arity: int) -> Any:
@@ -236,7 +257,14 @@ def _with_arity(function: Any, arity: int) -> Any:
     return jitted(eval(f"lambda {names}: function({names})", {"function": function}))
 
 
-def _array_type(capture: Capture) -> Any:
-    from .._numba_cpu import from_dtype
+def _first_types(op: Operator) -> list[Any]:
+    """Return the types of the captured arrays and numbers, which are the first arguments."""
+    found: list[Any] = [
+        types.Array(from_dtype(each.dtype), each.ndim, "C", readonly=not each.is_writable)
+        for each in op.captures
+    ]
+    return [*found, *[from_dtype(each.dtype) for each in op.numbers]]
 
-    return types.Array(from_dtype(capture.dtype), capture.ndim, "C", readonly=not capture.is_writable)
+
+def _argument_types(op: Operator) -> tuple[Any, ...]:
+    return (*_first_types(op), *[value_of(each).kind for each in op.inputs])

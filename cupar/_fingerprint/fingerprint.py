@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,10 +14,14 @@ from .bytecode import encode_without_constants
 from .frozen import MISSING
 from .guards import NO_GUARD, Guard
 from .names import compilers_name, type_name
+from .numbers import Number, type_of
 from .values import ATOMS, encode
 
 if TYPE_CHECKING:
     from .._external.linkable import Linkable
+
+
+_WITH_ARGUMENTS: Final = b"cupar operator with numbers 1"
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,27 @@ class Fingerprint:
     # The functions it calls that are not written in Python, without duplicates: `External` and `CppFunction`.
     externals: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python
+    # The digest of all but the numbers that may be arguments, and these numbers.
+    form: bytes = field(default=b"", compare=False, repr=False)
+    numbers: tuple[Number, ...] = field(default=(), compare=False, repr=False)
 
     def without_guard(self) -> Fingerprint:
         """Return a copy that keeps no object of the user's alive, and cannot be checked any more."""
         return replace(self, guard=NO_GUARD)
+
+    def with_arguments(self, numbers: Sequence[Number]) -> Fingerprint:
+        """Return the fingerprint of the operator that has some of its numbers as arguments: their types."""
+        types = {id(each): type_of(each.value) for each in numbers}
+        encodings, texts = [], dict[str, str]()
+        for each in self.numbers:
+            found = types.get(id(each))
+            encoding = each.encoding if found is None else encode(("argument", *[one.str for one in found]))
+            encodings.append(encoding)
+            texts[each.label] = short(each.value, encoding) if found is None else f"{found.text}, an argument"
+        parts = {label: texts.pop(label, text) for label, text in self.parts}
+        digest = sha256(_WITH_ARGUMENTS + self.form + b"".join(encodings)).digest()
+        parts.update(texts)  # of defaults
+        return replace(self, digest=digest, parts=(*parts.items(),), form=b"", numbers=())
 
     def reads(self) -> list[tuple[str, str]]:
         """Return `parts` with constants listed separately from the code, to show which of them changed.

@@ -27,6 +27,7 @@ class FrozenFunction:
     cells: list[Any] = field(default_factory=list)  # one for each of its code's free variables
     defaults: Any = None
     keyword_defaults: Any = None
+    numbers: int = 0  # first parameters that a captured number is passed for
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -95,12 +95,25 @@ def seen(value: object, where: str) -> object:
     return value if is_fixed(value) else _ByValue(value, where)
 
 
-def _same(now: object, before: object) -> bool:
+class _Anything:
+    """Keeps nothing: a number that is read at each call, and not guarded."""
+
+    __slots__ = ()
+
+    def matches(self, value: object) -> bool:
+        return True
+
+
+ANYTHING: Final = _Anything()
+_OWN: Final = frozenset((_ByValue, CapturedArray, _Anything))
+
+
+def _same(now: object, before: Any) -> bool:
     """Whether a value has the recorded encoding. False can also mean 'unknown'."""
     if now is before:
         return True
-    if type(before) is _ByValue or type(before) is CapturedArray:
-        return before.matches(now)
+    if type(before) in _OWN:
+        return before.matches(now)  # type: ignore[no-any-return]
     if type(now) is not type(before):
         return False
     if isinstance(now, tuple) and isinstance(before, tuple):

@@ -27,22 +27,24 @@ from cachetools import LRUCache
 
 from .. import structs
 from .._base.bounded import Bounded, of_builds
+from .._base.data import replace
 from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._device import arrays
 from .._external.kinds import LINK, is_cpp, is_external
-from . import extensions, unsupported
+from . import extensions, numbers, unsupported
 from .bytecode import Chain, CodeSummary, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
 from .frozen import MISSING, FrozenFunction, FrozenJitted, FrozenModule
 from .guards import CapturedArray, FunctionGuard, Guard, check_dispatcher, seen
-from .names import compilers_name, is_dispatcher
+from .names import compilers_name, is_dispatcher, package
 from .refusals import TOO_MANY_CALLS, Unfingerprintable, refusal, refuse
-from .values import Pair, ValueEncoder, encode, encode_device_array, encode_int, frame, held
+from .values import ATOMS, Pair, ValueEncoder, encode, encode_device_array, encode_int, frame, held
 
 if TYPE_CHECKING:
     from .._external.files import FileGuard
     from .._external.linkable import Linkable
+    from .varying import Place
 
 
 __all__ = [
@@ -83,6 +85,7 @@ class _Walk:
         self._parts: list[tuple[str, str]] = []
         self._codes: list[tuple[str, CodeType]] = []
         self._functions: list[tuple[FunctionType, FunctionGuard]] = []
+        self._frozen: list[FrozenFunction] = []  # their copies
         self._dispatchers: list[tuple[Any, dict[str, object]]] = []
         self._attributes: list[tuple[object, str, object]] = []
         self._captures: list[Capture] = []
@@ -90,6 +93,13 @@ class _Walk:
         self._links: dict[Linkable, None] = {}  # of functions in Python
         self._linked: list[FileGuard] = []
         self._refused = ""
+        self._numbers: list[numbers.Number] = []
+        # The encodings of all else, in the order of visits, which together with the numbers' say as much as
+        # that of the operator; and how many containers the walk is in, whose functions keep their numbers.
+        self._form: list[bytes] = []
+        self._containers = 0
+        # Whether a container holds a function that was read before, or results of a function are inexact.
+        self._only_constants = False
 
     def fingerprint(self, operator: object) -> tuple[Fingerprint, int]:
         """Return the fingerprint of an operator, and the approximate size of its frozen copy in bytes."""
@@ -123,8 +133,19 @@ class _Walk:
             self._recursion,
             tuple(self._externals),
             tuple(self._links),
+            *self._numbers_found(),
         )
         return found, len(encoding)
+
+    def _numbers_found(self) -> tuple[bytes, tuple[numbers.Number, ...]]:
+        """Return the digest of all but the numbers that may be arguments, and these."""
+        if not self._numbers or self._is_recursive or self._only_constants:
+            return b"", ()
+        places = {id(each): i for i, each in enumerate(self._frozen)}
+        if isinstance(self._operator[0], FunctionType):  # the last one
+            places[id(self._frozen[-1])] = -1
+        found = [replace(each, place=places[id(each.function)]) for each in self._numbers]
+        return sha256(_FORMAT + b"".join(self._form)).digest(), tuple(found)
 
     def _read(self, operator: object) -> Pair:
         is_function = isinstance(operator, FunctionType) or is_dispatcher(operator) or is_external(operator)
@@ -146,6 +167,7 @@ class _Walk:
         if met is not None:
             # Functions may call each other recursively: the second visit encodes the number of the first.
             self._is_recursive |= value in self._operator
+            self._only_constants |= bool(self._containers)
             self._recursion = self._recursion or self._circle(met[1])
             return frame("again", encode_int(met[0])), met[1]
         if is_dispatcher(value):
@@ -210,9 +232,11 @@ class _Walk:
         function = dispatcher.py_func
         frozen = FrozenJitted(FrozenFunction(function.__code__, function.__name__), compiled)
         self._met[id(dispatcher)] = len(self._met), frozen
+        self._only_constants |= "fastmath" in compiled or "signatures" in compiled
         self._dispatchers.append((dispatcher, options))
         self._attributes += [(dispatcher, "py_func", function), (dispatcher, "_can_compile", True)]
         of_options, _ = self._encoder.read(compiled, where)
+        self._add_to_form("dispatcher", of_options)
         of_function, frozen.function = self._callee(function, where)
         return frame("dispatcher", of_options, of_function, *self._own_links(dispatcher)), frozen
 
@@ -230,11 +254,37 @@ class _Walk:
             self._inside = outer
             self._calling.pop()
         self._functions.append((function, guard))
+        self._frozen.append(frozen)
         # Algorithms pass the operator's arguments by position. Its parameters' names still matter to
         # recursive calls and __kwdefaults__.
         by_name = called or self._is_recursive or frozen.keyword_defaults
         names = encode(parameters(loads.code) if by_name else None)
-        return frame("function", loads.encoding, names, *encodings, *self._own_links(function))
+        linked = self._own_links(function)
+        self._add_to_form("function", loads.encoding, names, *linked)
+        return frame("function", loads.encoding, names, *encodings, *linked)
+
+    def _add_to_form(self, tag: str, *parts: bytes) -> None:
+        if not self._containers:
+            self._form.append(frame(tag, *parts))
+
+    def _add_number(self, number: numbers.Number) -> None:
+        if not self._containers:
+            self._numbers.append(number)
+            self._add_to_form("number", encode((number.kind, *number.read)))
+
+    def _are_numbers(self, label: str, defaults: Any, reader: FrozenFunction | None) -> bool:
+        """Add the numbers among defaults, and to the form the others; return whether all are plain values."""
+        if not defaults or reader is None or not all(type(each) in ATOMS for each in defaults):
+            return False
+        names = parameters(reader.code)[: reader.code.co_argcount][-len(defaults) :]
+        for name, each in zip(names, defaults, strict=True):
+            encoding = encode(each)
+            if type(each) in numbers.CLASSES:
+                label = f"default of {name!r}"
+                self._add_number(numbers.Number(reader, "default", (name,), label, each, encoding))
+            else:
+                self._add_to_form("default", encoding)
+        return True
 
     def _look(
         self, function: FunctionType, loads: CodeSummary, frozen: FrozenFunction
@@ -266,14 +316,19 @@ class _Walk:
             name: self._attribute(builtins, name, f"global {name!r}") if value is MISSING else value
             for name, (value, _) in names.items()
         }
-        of_defaults, frozen.defaults = self._value(in_defaults, defaults)
-        of_keywords, frozen.keyword_defaults = self._value(in_keywords, keyword_defaults)
+        # Numbers that cupar's own functions read are those of dtypes.
+        reader = None if package(function.__globals__.get("__name__")) == "cupar" else frozen
+        of_defaults, frozen.defaults = self._within(in_defaults, defaults)
+        of_keywords, frozen.keyword_defaults = self._within(in_keywords, keyword_defaults)
+        if self._inside or not self._are_numbers(in_defaults, defaults, reader):
+            self._add_to_form("defaults", of_defaults)
+        self._add_to_form("keyword defaults", of_keywords)
         copies: dict[str, Any] = {}
         encodings = [
             of_defaults,
             of_keywords,
-            *self._chains("closure variable", loads.closure, in_closure, copies),
-            *self._chains("global", loads.globals, in_globals, frozen.globals),
+            *self._chains("closure variable", loads.closure, in_closure, copies, reader),
+            *self._chains("global", loads.globals, in_globals, frozen.globals, reader),
         ]
         frozen.cells[:] = [copies.get(name, MISSING) for name in loads.code.co_freevars]
         return guard, encodings
@@ -290,9 +345,17 @@ class _Walk:
         return value, seen(value, where)
 
     def _chains(
-        self, kind: str, chains: Iterable[Chain], roots: Mapping[str, Any], frozen: dict[str, Any]
+        self,
+        kind: str,
+        chains: Iterable[Chain],
+        roots: Mapping[str, Any],
+        frozen: dict[str, Any],
+        reader: FrozenFunction | None,
     ) -> Iterator[bytes]:
-        """Read the value at the end of each chain into the namespace of the frozen function."""
+        """Read the value at the end of each chain into the namespace of a frozen function.
+
+        `reader` is the function, None if its numbers stay constants.
+        """
         done: set[Chain] = set()
         for chain in chains:
             value, modules = self._follow(roots[chain[0]], chain)
@@ -300,11 +363,19 @@ class _Walk:
             if read in done:
                 continue
             done.add(read)
-            label = self._label(kind, read)
+            label, place = self._label(kind, read), encode((kind, *read))
             if arrays.is_device_array(value) and len(read) == 1 and not self._inside:
-                yield frame("read", encode((kind, *read)), self._capture(label, read[0], kind, value))
+                encoding = self._capture(label, read[0], kind, value)
+                self._add_to_form("read", place, encoding)
+                yield frame("read", place, encoding)
                 continue
-            encoding, copy = self._value(label, value)
+            before = len(self._form)
+            is_function = isinstance(value, FunctionType) or is_dispatcher(value)
+            encoding, copy = self._value(label, value) if is_function else self._within(label, value)
+            if reader is not None and type(value) in numbers.CLASSES:
+                self._add_number(numbers.Number(reader, kind, read, label, value, encoding))
+            else:  # what a function reads has been added
+                self._add_to_form("read", place, *[encoding] * (before == len(self._form)))
             namespace = frozen
             for name, module in zip(read, modules, strict=False):
                 namespace = namespace.setdefault(name, FrozenModule(module)).attributes
@@ -334,6 +405,13 @@ class _Walk:
         value, kept = self._hold(getattr(owner, name, MISSING), where + self._inside)
         self._attributes.append((owner, name, kept))
         return value
+
+    def _within(self, where: str, value: object) -> Pair:
+        """Read a value that may hold functions, whose numbers stay constants."""
+        self._containers += 1
+        found = self._value(where, value)
+        self._containers -= 1
+        return found
 
     def _value(self, where: str, value: object) -> Pair:
         place = len(self._parts)
@@ -379,15 +457,19 @@ class _Scope(BytesIO):
     ----------
     found : dict
         Fingerprints that its thread made in it, by operators' ids, with these.
+    constants : set of Place or None
+        While a call is traced, the numbers that its algorithms have as constants.
     """
 
     found: dict[int, tuple[object, Fingerprint]]
+    constants: set[Place] | None
 
 
 class _InScope(threading.local):
     """The outermost scope of this thread, as long as there is one."""
 
     scope: Callable[[], _Scope | None] = staticmethod(lambda: None)
+    has_traced = False
 
 
 _this_thread = _InScope()
@@ -403,9 +485,40 @@ def fingerprint_scope() -> AbstractContextManager[object]:
     if outer is not None and not outer.closed:
         return nullcontext()
     scope = _Scope()
-    scope.found = {}
+    scope.found, scope.constants = {}, None
     _this_thread.scope = ref(scope)
     return scope
+
+
+def constants_of_trace(begin: bool = False) -> set[Place] | None:
+    """Return the set for numbers that are constants of a call that is traced; None outside of traces.
+
+    It is that of this thread's scope, which has one from its beginning on, if that is set here.
+    """
+    scope = _this_thread.scope()
+    if scope is None or scope.closed:
+        return None
+    if begin:
+        scope.constants, _this_thread.has_traced = set(), True
+    return scope.constants
+
+
+def checker(operator: Any) -> Callable[[Any], bool]:
+    """Return the function that tells whether an operator of the same code still has this one's fingerprint.
+
+    While a call is traced, it does not if the operator reads numbers: the trace is to see all operators that
+    are resolved for it.
+    """
+    found = fingerprint(operator)
+    check = found.guard.checker()
+    if not found.numbers:
+        return check
+    this = _this_thread
+
+    def holds(other: Any) -> bool:
+        return check(other) and not (this.has_traced and constants_of_trace() is not None)
+
+    return holds
 
 
 def fingerprint(operator: object) -> Fingerprint:

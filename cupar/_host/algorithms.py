@@ -104,6 +104,8 @@ class AlgorithmType(CheckedCallable, Portable):
         Likewise.
     compiled : dict
         Functions, by their method and the types of their arguments; and that which makes problems.
+    states : dict
+        The words of numbers that operators read, by the operators' names.
     """
 
     algorithm: type[Algorithm]
@@ -111,6 +113,7 @@ class AlgorithmType(CheckedCallable, Portable):
     prepared: Prepared
     build: Any
     compiled: dict[Any, Any]
+    states: dict[str, tuple[int, ...]]
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
         """Return the signature of a call."""
@@ -139,8 +142,9 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
     except Exception:  # then the quick kernels stay
         algorithm.ready()
     cls, spec = type(algorithm), algorithm._spec
+    states = {name: (*memoryview(state).cast("q"),) for name, state in algorithm.fixed_states().items()}
     for name, op in spec.operators:
-        if op.state_size:
+        if op.state_size and name not in states:
             raise errors.TypingError(
                 f"{name}: {op.name} has captured device arrays, which compiled host code cannot "
                 f"look up: call {spec.algorithm} from Python"
@@ -152,12 +156,17 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
         for each in spec.arguments
     ]
     identity = [
-        *(spec.algorithm, arguments, [(name, op.state_size) for name, op in spec.operators]),
+        *(
+            spec.algorithm,
+            arguments,
+            [(name, op.state_size, states.get(name)) for name, op in spec.operators],
+        ),
         *(spec.option("init"), str(accumulator), spec.option("levels"), known.values, known.kernels),
         *(known.plan.__module__, known.plan.__name__),
     ]
     name = f"cupar.{cls.__name__}({digest(identity)})"
     found = {"algorithm": cls, "spec": spec, "prepared": known, "build": algorithm.build, "compiled": {}}
+    found["states"] = states
     return interned(AlgorithmType, name, **found)
 
 
@@ -207,7 +216,7 @@ def _signature(this: CheckedCallable, kind: AlgorithmType, name: str, args: Any,
         if "problem" not in kind.compiled:
             kind.compiled["problem"] = calls.problem_of(kind.algorithm, kind.spec)
         problem = kind.compiled["problem"]
-        call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared, problem)
+        call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared, problem, kind.states)
         kind.compiled[name, every] = njit(_function(kind, call), **CALLED)
     parameters = [*inspect.signature(method).parameters.values()][1:]
     parameters = [each.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in parameters]

@@ -104,12 +104,13 @@ class CompiledCall:
         given: Mapping[str, Any],
         prepared: Any,
         problem: Any,
+        states: Mapping[str, tuple[int, ...]],
     ) -> None:
         self._cls, self._spec, self._given = cls, spec, given
         self._built = {argument.name: argument for argument in spec.arguments}
         self.names: dict[str, Any] = {"_in_order": _in_order}
         self._checks: list[str] = []
-        self._values: dict[str, str] = {}
+        self._values = {name: f"_on_stack({words})" for name, words in states.items()}
         self._numbers()
         self._problem(problem)
         for name, count in cls._uses.items():

@@ -186,6 +186,7 @@ def _compare(now: Meta, before: Meta) -> _Found:
         if texts[0] == texts[1]:  # texts may be incomplete
             texts = ["", ""]
         is_implied = group == "generated" or (group in _OF_OPERATORS and None in texts)
+        is_implied |= name.startswith("state of ")  # of numbers and arrays that an operator reads
         (implied if is_implied else found).append((_WEIGHTS.get(group, _VERSION), Difference(name, *texts)))
     if all(weight == _VERSION for weight, _ in found):
         found += implied

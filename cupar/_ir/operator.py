@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .._external.declared import External
     from .._external.linkable import Linkable
     from .._fingerprint import walk
+    from .._fingerprint.numbers import NumberType
+    from .._fingerprint.varying import Argument
     from .cpp_function import CppFunction
 
 
@@ -43,6 +45,8 @@ class Operator:
     cpp: str | None = field(default=None, compare=False)
     ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
     captures: tuple[walk.Capture, ...] = ()  # device arrays that it reads or updates
+    numbers: tuple[NumberType, ...] = ()  # those that are arguments, whose bytes are in its state
+    arguments: tuple[int, ...] = field(default=(), compare=False)  # their indices among those that it reads
     # The state that each call passes to it: bytes, alignment, and a function that returns the current state.
     state_size: int = 0
     state_alignment: int = 1
@@ -76,7 +80,7 @@ class Operator:
 
     @property
     def function(self) -> Any:
-        """What numba compiles, None of C++: the frozen copy, with captured arrays as its first arguments."""
+        """What numba compiles, None of C++: the frozen copy, with `captures` and `numbers` as arguments."""
         return None if self.source is None else self.source.frozen
 
     @property
@@ -130,17 +134,32 @@ class Operator:
         return replace(self, source=None, plain=None, user=None, cpp=None, ltoirs=(), state=None)
 
 
+class FixedState(bytes):
+    """The state of an operator that captures no arrays: its numbers, as they were when it was resolved.
+
+    Attributes
+    ----------
+    arguments : tuple of Argument
+        The numbers, for programs that read them anew.
+    """
+
+    arguments: tuple[Argument, ...] = ()
+
+    def __call__(self) -> bytes:
+        return self
+
+
 class CapturedState:
-    """The state of an operator that captures arrays: their current addresses and shapes.
+    """The state of an operator that captures arrays: their current addresses and shapes, then its numbers.
 
     `lend` is called with the owner of their memory if they do not own it; see `arrays.address`.
     """
 
-    def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
-        self.captures, self.function = captures, function
+    def __init__(self, captures: Sequence[walk.Capture], function: Any, numbers: bytes = b"") -> None:
+        self.captures, self.function, self._numbers = captures, function, numbers
 
     def __call__(self, lend: Lend | None = None) -> bytes:
-        return b"".join([self._captured(each, lend) for each in self.captures])
+        return b"".join([*[self._captured(each, lend) for each in self.captures], self._numbers])
 
     def arrays(self) -> list[Any]:
         """Return the arrays, for callers that must keep them alive."""

@@ -10,16 +10,19 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from .. import structs
+from .._base.bounded import Bounded, of_builds
 from .._base.data import replace
 from .._base.errors import ArgumentTypeError, of_parameter
 from .._base.words import counted
 from .._fingerprint import walk
 from .._fingerprint.frozen import FrozenFunction
+from .._fingerprint.numbers import Number, chosen, packed, type_of
 from ..operators import Op, OpKind, RawOp
 from . import kinds
-from .operator import CapturedState, Operator
+from .operator import CapturedState, FixedState, Operator
 
 # Functions of NumPy on floats that numba.cuda lacks under NumPy's name. Minima and maxima handle NaN
 # explicitly, because numba lacks these for float16.
@@ -41,6 +44,10 @@ _OF_ARRAYS: dict[Any, str] = {
 
 # Taken at import: code that replaces them later means something else.
 _BUILTINS = {name: getattr(builtins, name) for name in ("min", "max")}
+
+
+# Functions with numbers as arguments, by digests, which tell all but the values of these.
+_parametrised: Bounded[Any] = of_builds(Bounded(partial(LRUCache, 256)))
 
 
 def resolve(
@@ -134,21 +141,75 @@ def _of_function(
             name = function.name
             if len(function.arguments) != arity:
                 raise TypeError(_takes(name, counted(len(function.arguments), "argument"), arity))
-    state: dict[str, Any] = {}
-    if found.captures:
-        state["state_size"] = sum(8 * (1 + capture.ndim) for capture in found.captures)
-        state["state_alignment"] = 8
-        state["state"] = CapturedState(found.captures, getattr(op, "py_func", op))
     digest = found.digest.hex()
-    made = make(name, fingerprint=digest, source=found, user=op, captures=found.captures, **state)
+    made = make(name, fingerprint=digest, source=found, user=op, captures=found.captures)
     refused = found.refused or found.recursion
     if refused:
         raise TypeError(f"{made.described}: {refused}")
-    if found.captures:
-        from .captured_arrays import parametrised
+    return _with_numbers(made) if found.numbers else with_arguments(made, ())
 
-        return replace(made, source=parametrised(found))
-    return made
+
+def _with_numbers(made: Operator) -> Operator:
+    """Return the operator of a function that reads numbers: some of these may be arguments."""
+    source: Any = made.source
+    choice = chosen()
+    arguments: dict[int, bool]  # by index: whether something is divided by it
+    if choice is None:
+        from .. import _which_are_arguments  # of the package itself, since numba's types are in a room above
+
+        arguments = _which_are_arguments(made)
+    else:
+        may = [i for i, each in enumerate(source.numbers) if type_of(each.value) is not None]
+        arguments = {i: False for i in choice.get(made.parameter, ()) if i in may}
+    op = with_arguments(made, [source.numbers[i] for i in arguments])
+    op = replace(op, arguments=tuple(arguments)) if arguments else op
+    constants = walk.constants_of_trace()
+    if constants is not None:
+        from .._fingerprint.varying import Argument, place_of
+
+        places = [place_of(made.user, source, each) for each in source.numbers]
+        constants.update([each for i, each in enumerate(places) if i not in arguments])
+        if isinstance(op.state, FixedState):
+            types = zip(arguments.items(), op.numbers, strict=True)
+            op.state.arguments = tuple([Argument(places[i], of, divides) for (i, divides), of in types])
+    return op
+
+
+def with_arguments(made: Operator, numbers: Sequence[Number]) -> Operator:
+    """Return the operator of a function with its captured arrays, and these numbers, as arguments.
+
+    Its fingerprint has the types of these numbers in place of the values.
+
+    Raises
+    ------
+    TypeError
+        If its code cannot be made so.
+    """
+    found: Any = made.source
+    if not found.captures and not numbers:
+        return made
+    from .parameters import parametrised
+
+    types: list[Any] = [type_of(each.value) for each in numbers]
+    data = b"".join([packed(each.value, of) for each, of in zip(numbers, types, strict=True)])
+    arity = len(made.inputs)
+    if numbers:
+        source = found.with_arguments(numbers)
+        frozen = _parametrised.get((source.digest, arity))
+        if frozen is None:
+            frozen = _parametrised[source.digest, arity] = parametrised(found, arity, numbers)
+    else:
+        source, frozen = found, parametrised(found, arity)
+    function = getattr(made.user, "py_func", made.user)
+    return replace(
+        made,
+        fingerprint=source.digest.hex(),
+        source=replace(source, frozen=frozen),
+        numbers=tuple(types),
+        state_size=sum(8 * (1 + capture.ndim) for capture in found.captures) + len(data),
+        state_alignment=8,
+        state=CapturedState(found.captures, function, data) if found.captures else FixedState(data),
+    )
 
 
 def _of_raw(op: RawOp, make: Callable[..., Operator], arity: int) -> Operator:

@@ -154,9 +154,10 @@ class Dispatcher(Accessors):
         captures = found.captures
         state = CapturedState(captures, function) if captures else None
         if captures:
-            from .._ir.captured_arrays import parametrised
+            from .._base.data import replace
+            from .._ir.parameters import parametrised
 
-            found = parametrised(found)
+            found = replace(found, frozen=parametrised(found, 0))
         nothing: np.dtype[Any] = np.dtype("V")
         return Operator(
             self.__name__,

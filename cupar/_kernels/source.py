@@ -10,6 +10,7 @@ to `cpp.END_OF_HEADERS`, and a process that compiles several can keep them preco
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -95,12 +96,14 @@ def _operator(name: str, op: Operator) -> tuple[str, str]:
         return f"struct {struct} {{\n  {head} {{ {does} }}\n}};", alias
     given = [f"const {each}& a{i}" for i, each in enumerate(inputs)]
     passed = [
-        *(["const_cast<unsigned char*>(state)"] * bool(op.state_size)),
+        *(["const_cast<word*>(state)"] * bool(op.state_size)),
         *(f"&a{i}" for i in range(len(inputs))),
     ]
-    state = (
-        f"\n  alignas({op.state_alignment}) unsigned char state[{op.state_size}];" if op.state_size else ""
-    )
+    state = ""
+    if op.state_size:  # in words, for bytes are read one by one
+        word = math.gcd(op.state_size, op.state_alignment, 8)
+        state = f"\n  typedef Word<{word}>::type word;"
+        state += f"\n  alignas({op.state_alignment}) word state[{op.state_size // word}];"
     parameters = ", ".join([*(["void*"] * bool(op.state_size)), *(["const void*"] * len(inputs)), "void*"])
     return (
         f"""extern "C" __device__ void {cpp.symbol(name)}({parameters});

@@ -21,7 +21,7 @@ from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._device.readers import CUPY, TORCH, ArraySyntax
 from .._ir.iterator import state_of
-from .._ir.operator import CapturedState
+from .._ir.operator import CapturedState, FixedState
 from .._ir.specialisation import AlgorithmClass, Specialisation
 
 State = Callable[[], bytes]
@@ -112,6 +112,9 @@ def call_reader(
     states = states or [None] * len(spec.operators)
     for i, ((name, op), state) in enumerate(zip(spec.operators, states, strict=True)):
         if op.state_size:
+            if isinstance(state, FixedState):
+                names[f"_state_{i}"], values[name] = bytes(state), f"_state_{i}"
+                continue
             names[f"_state_{i}"] = state
             lines.append(f"state_{i} = _state_{i}({'_lend' if isinstance(state, CapturedState) else ''})")
             values[name] = f"state_{i}"

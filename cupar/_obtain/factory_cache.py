@@ -231,7 +231,7 @@ def _make_and_memoise(
     # The guards must be of exactly what the factory resolves: in the scope, each function is read once.
     with walk.fingerprint_scope():
         try:
-            checks = tuple([walk.fingerprint(each).guard.checker() for each in operators])
+            checks = tuple([walk.checker(each) for each in operators])
         except walk.Unfingerprintable:
             return _make(factory, args, named)
         algorithm = _make(factory, args, named)

@@ -334,8 +334,10 @@ def traced(miss: Miss, library: Any, make: Callable[[Trace | None], Any]) -> Any
     entry.in_vain += 1
     with walk.fingerprint_scope():  # so that the guards are of what the call has built
         try:
+            constants = walk.constants_of_trace(begin=True)
             checks = [walk.fingerprint(each).guard.checker() for each in miss.operators]
             trace = Trace(library, inputs, numbers)
+            trace.read_numbers_of(miss.operators)
             sizes, varying = iter(trace.numbers), entry.reader.varying
             given = enumerate(miss.arguments)
             trace.arguments = [_with_sizes(each, sizes) if i in varying else each for i, each in given]
@@ -350,6 +352,8 @@ def traced(miss: Miss, library: Any, make: Callable[[Trace | None], Any]) -> Any
         if fixed:
             _fix(miss, fixed)
             return trace.value_of(result)
+        for i, read in trace.readers(constants or ()):
+            checks[i] = read
         program = rendered(trace, result, checks)
     except CannotTraceError:
         return trace.value_of(result)

@@ -128,7 +128,8 @@ def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]])
     result : object
         Arrays as `LibraryArray`, or tuples of such.
     checks : sequence of callable
-        Take the operators, each its own, and return whether it reads what it has read.
+        Take the operators, each its own, and return whether it reads what it has read; or the bytes of its
+        numbers that are arguments, None if it reads something else.
     """
     names = trace.names
     found: list[LibraryArray] = []
@@ -138,7 +139,7 @@ def rendered(trace: Trace, result: Any, checks: Sequence[Callable[[Any], bool]])
     names["_guard_failed"] = GUARD_FAILED
     names["_refused"] = device.refuses_host if trace.library.on_cpu else device.is_cpu
     names.update([(f"_check_{i}", check) for i, check in enumerate(checks)])
-    changed = " or ".join([f"not _check_{i}(operators[{i}])" for i in range(len(checks))])
+    changed = " or ".join([f"not (w_{i} := _check_{i}(operators[{i}]))" for i in range(len(checks))])
     body = fill(
         _BODY,
         checks=["if _refused(): return None", *[f"if {changed}: return _guard_failed"] * bool(checks)],

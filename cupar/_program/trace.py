@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import groupby
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,11 @@ from .._base.sizes import Size, is_size, level_of, text_of, value_of
 from .._cpu.offsets import SegmentOffsets
 from .._device import arrays
 from .._device.readers import TORCH, ArraySyntax
+from .._fingerprint import walk
+from .._fingerprint.numbers import Number
+from .._fingerprint.varying import Argument, Place, place_of, reader
 from .._ir.iterator import Iterator, Packed, capacity_of
+from .._ir.operator import FixedState
 from .memory import LibraryArray, Memory, base_of, in_c_order, without_sizes
 
 
@@ -150,6 +155,10 @@ class Trace:
         self._counts = {"r": 0, "c": 0, "k": 0}
         self.numbers = [Size(each, f"v_{i}", self) for i, each in enumerate(numbers)]
         self._inputs = [self._input(i, x) for i, x in enumerate(given)]
+        self._operators: Sequence[Any] = ()  # that the call is given
+        # By places of numbers that they read: which one of them does, and the number.
+        self._places: dict[Place, tuple[int, Number]] = {}
+        self._texts: dict[Argument, str] = {}  # of those that are arguments
         self._known: dict[int, tuple[LibraryArray, Memory]] = {}  # by the id of an array that `names` has
         for i, x in enumerate(given):  # functions tell arrays apart by what they are, as `array` does
             if (first := self.first_of(x)) != i:
@@ -336,6 +345,44 @@ class Trace:
             return tuple(values) if type(result) is tuple else type(result)(*values)
         return result.real if isinstance(result, LibraryArray) else result
 
+    # --- Numbers that operators read -----------------------------------------------------------------------
+
+    def read_numbers_of(self, operators: Sequence[Any]) -> None:
+        """Have numbers that these operators read be read in each call, if they are arguments."""
+        self._operators = operators
+        for i, op in enumerate(operators):
+            found = walk.fingerprint(op)
+            for each in found.numbers if type(op) is FunctionType else ():
+                self._places.setdefault(place_of(op, found, each), (i, each))
+
+    def _of_numbers(self, state: FixedState) -> str:
+        """Return the expression for the state of an operator; empty if it is the same in all calls."""
+        if not {each.place for each in state.arguments} <= {*self._places}:
+            return ""
+        for each in state.arguments:
+            if each not in self._texts:
+                operator, _ = self._places[each.place]
+                self._texts[each] = f"w_{operator}[{len(self._given(operator))}]"
+        return " + ".join([self._texts[each] for each in state.arguments])
+
+    def _given(self, operator: int) -> list[tuple[Number, Argument]]:
+        """Return the numbers of an operator that are arguments, in the order in which they are read."""
+        pairs = [(self._places[each.place], each) for each in self._texts]
+        return [(number, each) for (reader, number), each in pairs if reader == operator]
+
+    def readers(self, constants: Collection[Place]) -> list[tuple[int, Any]]:
+        """Return functions that read the numbers of operators, and the indices of these operators.
+
+        Those that are constants of some algorithm are guarded, too.
+        """
+        found = []
+        for i, op in enumerate(self._operators):
+            given = self._given(i)
+            if given:
+                varying = {each.place for _, each in given}.difference(constants)
+                found.append((i, reader(op, walk.fingerprint(op), given, varying)))
+        return found
+
     # --- Calls -------------------------------------------------------------------------------------------
 
     def run(self, algorithm: Any, arguments: Sequence[Any], stream: Any) -> None:
@@ -351,6 +398,7 @@ class Trace:
             raise CannotTraceError("objects that must live until the call is done")
         problem = self._with_capacities(algorithm, problem, read[0], arguments)
         declared = {argument.name: argument for argument in spec.arguments}
+        states = algorithm.fixed_states()
         uses = spec.algorithm_class._uses
         values: dict[str, str] = {}
         for name, value in zip(spec.value_names(uses), read[1:], strict=True):
@@ -360,6 +408,8 @@ class Trace:
                 if is_size(init):  # an array of one item
                     place = ".tobytes()" if isinstance(value, bytes) else '.__array_interface__["data"][0]'
                     values[name] = init.text + place
+                elif name in states:
+                    values[name] = self._of_numbers(states[name]) or repr(bytes(states[name]))
                 elif isinstance(value, bytes):
                     values[name] = repr(value)
                 else:  # an initial value on the device
@@ -480,6 +530,8 @@ class Trace:
                 fields += self._fields(leaf.given, leaf.slot.size)
             elif leaf.slot.kind == "index":
                 fields.append(("q", leaf.start.text if is_size(leaf.start) else struct.pack("=q", value)))
+            elif isinstance(leaf.given, FixedState):
+                fields.append((f"{leaf.slot.size}s", self._of_numbers(leaf.given) or value))
             elif isinstance(leaf.given, bytes):
                 fields.append(("s", value))
             else:

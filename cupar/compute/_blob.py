@@ -30,11 +30,11 @@ from .._obtain.obtain import class_of
 from .._obtain.produce import code_of
 from ..operators import OpKind
 
-FORMAT: Final = 2  # another one whenever what `_plain` writes changes
+FORMAT: Final = 3  # another one whenever what `_plain` writes changes
 _MAGIC: Final = b"CUPARALG"
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BUILD: Final = ("algorithm", "key", "cubin_size", "tier")
-_SAME: Final = ("kind", "fingerprint", "state_size", "captures")  # of operators that do the same
+_SAME: Final = ("kind", "fingerprint", "state_size", "captures", "numbers")  # of operators that do the same
 # Nothing else is made from a blob. Linked code is not, as no algorithm here has any.
 _CLASSES: Final[dict[str, Any]] = {
     each.__name__: each
@@ -105,6 +105,11 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
         raise ValueError(f"blob: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"blob: its header is not one: {error!r}") from None
+
+
+def same_numbers(built: Specialisation) -> dict[str, tuple[int, ...]]:
+    """Return which numbers of operators are arguments: those of a call are resolved in the same way."""
+    return {name: op.arguments for name, op in built.operators}
 
 
 def check_operators(built: Specialisation, asked: Specialisation) -> None:

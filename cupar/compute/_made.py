@@ -16,6 +16,7 @@ from .._call.algorithm import Algorithm
 from .._call.built import Build
 from .._device import driver
 from .._fingerprint import walk
+from .._fingerprint.numbers import choosing
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from .._obtain.target import is_cpu_name, parse_cc
@@ -44,7 +45,7 @@ def _checks(ops: tuple[Any, ...]) -> _Checks:
 
 def _check(op: Any) -> Callable[[Any], bool]:
     try:
-        return walk.fingerprint(op).guard.checker()
+        return walk.checker(op)
     except walk.Unfingerprintable:
         return lambda op: False
 
@@ -166,7 +167,7 @@ class Made:
         try:
             if not self._is_restored:
                 return self._factory(*question, **named)
-            asked = specification(self._factory, *question, **named)
+            asked = choosing(_blob.same_numbers(mine._spec), specification, self._factory, *question, **named)
         except ArgumentError as error:
             error.rename(self._names, everywhere=True)
             raise

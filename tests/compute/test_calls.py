@@ -204,6 +204,7 @@ def scaled(a):
     return a * FACTOR
 
 
+@pytest.mark.usefixtures("constants")
 def test_a_function_that_reads_something_else_runs_as_it_is_now(gpu, monkeypatch):
     call = {"d_in": X, "d_out": Y, "num_items": 5}
     made = compute.make_unary_transform(d_in=X, d_out=Y, op=scaled)
@@ -224,6 +225,31 @@ def test_a_function_that_reads_something_else_runs_as_it_is_now(gpu, monkeypatch
     assert code(made, double) != now == code(made)
     monkeypatch.setitem(globals(), "FACTOR", 2)
     assert code(made) == code(ahead) == code(restored) == before
+
+
+def test_another_number_is_an_argument(gpu, monkeypatch):
+    """Serialized with a constant, or with an argument, whatever the operator is in this process."""
+    call = {"d_in": X, "d_out": Y, "num_items": 5}
+
+    def made():
+        return compute.make_unary_transform(d_in=X, d_out=Y, op=scaled, compute_capability=CC)
+
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    constant = compute.deserialize(made().serialize())
+    monkeypatch.setitem(globals(), "FACTOR", 5)
+    argument = compute.deserialize(made().serialize())
+    for factor in (7, 3):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        argument(**call, op=scaled)
+        algorithm = argument._known[CC].algorithm
+        assert int.from_bytes(algorithm._states[0]()[:4], "little") == factor
+    constant(**call, op=scaled)
+    monkeypatch.setitem(globals(), "FACTOR", 5)
+    with pytest.raises(ValueError, match="^op: this algorithm was serialized .* got scaled as it is now"):
+        constant(**call, op=scaled)
+    monkeypatch.setitem(globals(), "FACTOR", 2.5)
+    with pytest.raises(ValueError, match="^op: this algorithm was serialized .* got scaled as it is now"):
+        argument(**call, op=scaled)
 
 
 def test_state_anew_in_each_call(gpu):
@@ -434,7 +460,7 @@ def damaged(blob):
     yield blob[:-1], "damaged"
     yield blob + b"x", "more or less"
     yield blob[:-1] + bytes([blob[-1] ^ 1]), "damaged"
-    yield blob.replace(b'"format": 2', b'"format": 9'), "version mismatch"
+    yield blob.replace(b'"format": 3', b'"format": 9'), "version mismatch"
     yield blob.replace(b'"class": "Pointer"', b'"class": "Painter"'), "header is not one"
     yield blob.replace(b'"kind": "UnaryTransform"', b'"kind": "UnaryTransfurm"'), "header is not one"
     yield blob.replace(b'"factory": "unary_transform"', b'"factory": "unary_transfurm"'), "wrong algorithm"

@@ -81,6 +81,7 @@ def test_what_is_set_and_reset_while_it_compiles_is_not_seen(empty_cache, slow_c
     assert build(scaled).cubin() == found
 
 
+@pytest.mark.usefixtures("constants")
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.slow
 def test_each_of_three_in_a_loop_has_the_value_of_when_it_was_asked_for(empty_cache, machine_code):
@@ -117,6 +118,7 @@ def test_another_thread_changes_it_during_a_build_in_the_foreground(empty_cache,
     assert found == machine_code(scaled)
 
 
+@pytest.mark.usefixtures("constants")
 def test_what_is_remembered_in_memory_is_what_was_asked(empty_cache, monkeypatch):
     """Changed between the look for the memo and the factory's own, and back before it is remembered."""
     global SCALE
@@ -144,6 +146,7 @@ def test_what_is_remembered_in_memory_is_what_was_asked(empty_cache, monkeypatch
     assert build(scaled).build.key == two
 
 
+@pytest.mark.usefixtures("constants")
 @pytest.mark.usefixtures("optimised")
 def test_an_iterator_keeps_its_meaning(empty_cache):
     global SCALE

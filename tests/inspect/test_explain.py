@@ -158,6 +158,17 @@ CHANGES = {
 }
 
 
+def test_numbers_that_are_arguments_are_said(without_compilers):
+    before, now = (reduce(function(SCALED, SCALE=each)) for each in (2.5, 0.1))
+    assert said(now, before) == ["op reads global 'SCALE': float64, an argument, was float 2.5"]
+    before, now = (reduce(function(DEFAULT.format(each))) for each in (3.0, 0.5))
+    assert said(now, before) == [
+        "defaults of op: tuple (0.5,), was tuple (3.0,)",
+        "op reads default of 'c': float64 from float32, an argument, was not there",
+    ]
+
+
+@pytest.mark.usefixtures("constants")
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_changed_is_said(change, without_compilers):
     before, now, sentences = CHANGES[change]

@@ -198,7 +198,7 @@ def test_jitted_functions_may_be_called_and_passed():
         assert cupar.reduce_into("i4", "i4", op, 0, cc=90).build.cubin_size
 
 
-@pytest.mark.usefixtures("optimised")
+@pytest.mark.usefixtures("optimised", "constants")
 def test_a_changed_global_of_a_jitted_function_is_in_the_code(empty_cache):
     """numba compiles a jitted function once in a process, with the globals of that moment."""
     from numba import cuda, njit

@@ -70,6 +70,7 @@ def test_values_of_arrays_count_where_they_decide_the_build():
     assert asked(cupar.radix_sort, "u4", "u4", None, None, np.array(1), cc=CC).build.key != up.build.key
 
 
+@pytest.mark.usefixtures("constants")
 def test_a_changed_global_is_another_question(empty_cache):
     namespace = {"SCALE": 2}
     exec("op = lambda a, b: a + b * SCALE", namespace)

@@ -169,6 +169,7 @@ def test_a_cache_that_cannot_be_made_costs_one_warning(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("optimised")
+@pytest.mark.usefixtures("constants")
 @pytest.mark.slow
 def test_a_changed_global_closure_or_default_is_noticed(empty_cache):
     offset = 1

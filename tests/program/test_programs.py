@@ -116,7 +116,8 @@ def test_values_that_change_in_each_call_are_traced_a_few_times(traces):
     x = np.arange(4.0)
 
     def times(factor):
-        assert arrays.transform(lambda a: a * factor, x).tolist() == (x * factor).tolist()
+        pair = factor, 0
+        assert arrays.transform(lambda a: a * pair[0], x).tolist() == (x * factor).tolist()
 
     for i in range(20):
         times(1 + i % 2)
@@ -125,6 +126,26 @@ def test_values_that_change_in_each_call_are_traced_a_few_times(traces):
         times(3 + i)
     assert len(traces) == 2 + known._MOST_IN_VAIN
     times(1)
+
+
+def test_numbers_that_operators_read_are_no_new_program(traces):
+    x = np.arange(4.0)
+
+    def times(factor):
+        assert arrays.transform(lambda a: a * factor, x).tolist() == (x * factor).tolist()
+
+    for i in range(3):
+        times(0.1 + i)
+    before = len(traces)
+    for i in range(20):
+        times(5.3 + i)
+    assert len(traces) == before
+    for i in range(20):
+        times(5.5 + i)  # float32 has these
+    assert len(traces) == before + 1
+    times(0.7)
+    times(3.5)
+    assert len(traces) == before + 1
 
 
 def test_an_operator_that_captures_arrays_is_called_anew():
