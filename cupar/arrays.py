@@ -49,7 +49,7 @@ _MODULES = fetched(__name__, "cupar._functions", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
-if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+if TYPE_CHECKING:  # where editors find them; type checkers see the stub, and a test compares all
     from ._functions.counting import Histogram as Histogram
     from ._functions.counting import bincount as bincount
     from ._functions.counting import histogram as histogram

@@ -28,7 +28,7 @@ _MODULES = fetched(__name__, "cupar._dask", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
-if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+if TYPE_CHECKING:  # where editors find them; type checkers see the stub, and a test compares all
     from ._dask.named import all as all
     from ._dask.named import any as any
     from ._dask.named import argmax as argmax

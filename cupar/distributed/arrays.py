@@ -27,7 +27,7 @@ _MODULES = fetched(__name__, "cupar._fleet", _NAMES)
 
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
-if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+if TYPE_CHECKING:  # where editors find them; type checkers see the stub, and a test compares all
     from .._fleet.functions import argsort as argsort
     from .._fleet.functions import copy_if as copy_if
     from .._fleet.functions import histogram as histogram

@@ -1,6 +1,8 @@
 """Calls are declared once: what follows from `run` is what a hand-written `__call__` would say."""
 
+import importlib
 import inspect
+import re
 import typing
 
 import pytest
@@ -70,3 +72,47 @@ def test_double_buffers_are_both_or_none():
     for one, other in ((keys, 2), (1, values)):
         with pytest.raises(TypeError, match="^d_in_values: expected a DoubleBuffer if d_in_keys is one"):
             buffers(one, other)
+
+
+# --- What editors show ------------------------------------------------------------------------------------
+
+# Whatever these take goes to others.
+ANY_ARGUMENTS = {"xs", "what", "options", "arguments", "named"}
+
+
+def public(module):
+    """Yield the public functions of a module, and `run` of its algorithms, by name."""
+    pytest.importorskip(module.removeprefix("cupar.").partition(".")[0] if module in LIBRARIES else "numpy")
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        each = getattr(found, name)
+        if inspect.isfunction(each):
+            yield name, each
+        elif inspect.isclass(each) and hasattr(each, "run"):
+            yield f"{name}.run", each.run
+
+
+LIBRARIES = ["cupar.torch", "cupar.jax", "cupar.dask"]
+MODULES = [
+    "cupar",
+    "cupar.arrays",
+    "cupar.cache",
+    "cupar.distributed",
+    "cupar.distributed.arrays",
+    "cupar.graph",
+]
+
+
+@pytest.mark.parametrize("module", [*MODULES, *LIBRARIES])
+def test_public_functions_show_their_parameters_types_and_help(module):
+    for name, function in public(module):
+        shown = inspect.signature(function)
+        assert inspect.getdoc(function), name
+        for each in shown.parameters.values():
+            assert each.name == "self" or each.annotation is not each.empty, f"{name}: {each}"
+            assert each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD) or each.name in ANY_ARGUMENTS, (
+                name
+            )
+        returns = str(shown.return_annotation)
+        has_overloads = name in ("gpu_struct", "jit")
+        assert has_overloads or not re.search(r"\bAny$|_empty", returns), f"{name}: {returns}"
