@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import c_size_t, c_uint64, c_void_p
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from . import libraries, operators
 from .axes import collapsed, constant, strided
 from .libraries import ArrayLibrary
 from .values import cast, check_same_kind, flag, integer
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 
 class Operand:
@@ -339,7 +342,7 @@ def _has_iterator(given: Any) -> bool:
     return isinstance(given, Iterator) or (isinstance(given, tuple) and any(map(_has_iterator, given)))
 
 
-def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
+def operand_of(work: Work, name: str, given: Any, num_items: int | None) -> Operand:
     """Return an argument as an operand; raise TypeError or ValueError, beginning with `name`."""
     if isinstance(given, tuple):
         if not given:
@@ -402,7 +405,7 @@ def _is_lost(value: Any, dtype: np.dtype[Any]) -> tuple[int]:
 
 def output_of(
     work: Work,
-    out: Any,
+    out: Array | None,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     inputs: Sequence[Operand],

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _BOOL = np.dtype(bool)
 
 
-def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Any) -> Operand:
+def _stored(work: Work, source: Any, shape: tuple[int, ...], out: Array | None) -> Operand:
     """Return an array of an iterator's items; `out` may be an array that it reads in order."""
     target = output_of(work, out, shape, source.dtype, [Operand(None, source, shape)])
     work.copy(source, casting(target.items, source.dtype), target.size)
     return target
 
 
-def _layout(x: Operand, axis: Any) -> AxisLayout:
+def _layout(x: Operand, axis: int | None) -> AxisLayout:
     if axis is None:
         return AxisLayout(1, x.size, 1)
     at = axis_of(axis, x.ndim)

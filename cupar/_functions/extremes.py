@@ -70,7 +70,7 @@ def first_extreme(pair: np.dtype[Any], is_least: bool) -> tuple[Any, np.ndarray[
     return of_floats if structs.kind_of(dtype) == "f" else plain, h_init
 
 
-def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least: bool) -> Operand:
+def _arg(work: Work, x: Operand, name: str, axis: int | None, keepdims: bool, is_least: bool) -> Operand:
     check_kind(name, x, "biuf")
     if axis is not None:
         axis = axis_of(axis, x.ndim)

@@ -53,7 +53,7 @@ def find_first(work: Work, x: Operand, predicate: Op, /) -> Integers:
 
 
 def _quantified(
-    work: Work, x: Operand, predicate: Op, told: Any, kind: OpKind, axis: Any, keepdims: bool, invert: bool
+    work: Work, x: Operand, predicate: Op, told: Any, kind: OpKind, axis: Axes, keepdims: bool, invert: bool
 ) -> Flags:
     """Return what follows from the first item that fits; along axes, from all of their items."""
     if len(axes_of(axis, x.ndim)) == x.ndim:

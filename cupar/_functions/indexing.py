@@ -25,7 +25,7 @@ from .rows import bounds, check_numbers, places_of, promoted, reduced_rows, scan
 from .values import cast, integer
 
 if TYPE_CHECKING:
-    from .._base.annotations import Array, Stream
+    from .._base.annotations import Array, Axes, Stream
 
 # --- Taken and repeated ----------------------------------------------------------------------------------
 
@@ -89,7 +89,9 @@ def _repeated_often(work: Work, x: Operand, times: Any, length: int, total: int)
     return out
 
 
-def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: Any, size: Any) -> Any:
+def _repeat(
+    work: Work, x: Operand, repeats: Operand | None, number: Any, axis: int | None, size: int | None
+) -> Any:
     layout, before, behind = along(x, axis, "repeat")
     length = size_of(size)
     if repeats is None:
@@ -329,7 +331,7 @@ def _without(shape: tuple[int, ...], at: int) -> tuple[int, ...]:
 
 
 def check_ends(
-    x: Operand, axis: Any, n: Any, prepend: Operand | None, append: Operand | None
+    x: Operand, axis: Axes, n: Any, prepend: Operand | None, append: Operand | None
 ) -> tuple[int, list[Any], np.dtype[Any]]:
     """Return the axis of differences, the lengths along it of all that is joined, and its dtype.
 

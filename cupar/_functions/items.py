@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from ctypes import c_size_t, c_uint64, c_void_p
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,15 @@ from ..iterators import (
     TransformOutputIterator,
     ZipIterator,
 )
+from ..operators import Op
 from ..partition import select
 from .axes import INT64, AxisLayout, axis_of, constant, indices, layout_of
 from .calls import Operand, Work
 from .libraries import ArrayLibrary, Spans
 from .values import cast, integer
+
+if TYPE_CHECKING:
+    pass
 
 
 class Counted(NamedTuple):
@@ -61,7 +65,7 @@ def size_of(size: Any) -> int | None:
 
 
 def chosen(
-    work: Work, items: Any, number: int, keep: Any, dtype: np.dtype[Any], predicate: Any, size: Any
+    work: Work, items: Any, number: int, keep: Any, dtype: np.dtype[Any], predicate: Op, size: int | None
 ) -> Operand | Counted:
     """Return the items of `selected`, as many as there are; or `size` of them, and the count beside them."""
     length = size_of(size)
@@ -92,7 +96,7 @@ def _viewed(items: Any, dtype: np.dtype[Any]) -> Any:
     return items.view(dtype)
 
 
-def along(x: Operand, axis: Any, name: str) -> tuple[AxisLayout, tuple[int, ...], tuple[int, ...]]:
+def along(x: Operand, axis: int | None, name: str) -> tuple[AxisLayout, tuple[int, ...], tuple[int, ...]]:
     """Return the layout of an axis, and the extents before and behind it; None: of all items."""
     if x.parts:
         raise ArgumentTypeError("x", f"{name} takes an array, got a tuple")

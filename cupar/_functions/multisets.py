@@ -70,7 +70,7 @@ def _is_beyond(less: Op) -> Any:
     return beyond
 
 
-def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: Any) -> Any:
+def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: Op | None) -> Any:
     """Return an iterator over whether as many as the other has are equal to an item and in front of it."""
     if not number or not size:
         return ConstantIterator(np.bool_(True))
@@ -88,7 +88,7 @@ def _beyond(work: Work, items: Any, size: int, others: Any, number: int, less: A
 
 
 def _set(
-    work: Work, a: Operand, b: Operand, less: Any, size: Any, make: Any, capacity: int
+    work: Work, a: Operand, b: Operand, less: Op | None, size: int | None, make: Any, capacity: int
 ) -> Operand | Counted:
     """Return a set that a factory's algorithm finds, which has no more items than there is room for."""
     (first, second), less, dtype = _operands(a, b, less)

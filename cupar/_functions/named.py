@@ -63,10 +63,10 @@ def _reduced_by_name(
     x: Operand,
     where: Operand | None,
     name: str,
-    axis: Any,
+    axis: Axes,
     keepdims: bool,
-    dtype: Any,
-    out: Any,
+    dtype: DType,
+    out: Array | None,
 ) -> Operand:
     named = NAMED[name]
     check_kind(name, x, named.kinds)

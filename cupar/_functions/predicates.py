@@ -55,7 +55,7 @@ def _equal_pair(s: Any) -> Any:
 # --- Reduced ----------------------------------------------------------------------------------------------
 
 
-def _count(work: Work, flags: Operand, axis: Any, keepdims: bool) -> Integers:
+def _count(work: Work, flags: Operand, axis: Axes, keepdims: bool) -> Integers:
     ones = Operand(None, cast(flags.items, INT64), flags.shape)
     return reduced(work, ones, None, OpKind.PLUS, axis, None, keepdims, None, None, 0)
 

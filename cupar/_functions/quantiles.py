@@ -109,7 +109,7 @@ def _is_selected(work: Work, layout: AxisLayout, dtype: np.dtype[Any], ranks: in
 
 
 def _quantile(
-    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
+    work: Work, x: Operand, q: Any, axis: Axes, method: str, keepdims: bool, mean: bool = False
 ) -> Operand:
     wanted, exact = quantiles_of(x, q, method)
     items, _, layout, shape = over_axes(work, x, axis)

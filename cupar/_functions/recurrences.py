@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .axes import AxisLayout, axis_of, constant, indices
 from .calls import Operand, Work, output_of
 from .rows import layout_along, scanned_rows
 from .values import accumulated, cast, casting
+
+if TYPE_CHECKING:
+    pass
 
 _PAIR = struct.Struct("=2q").pack
 
@@ -101,7 +104,7 @@ def recurrence_gradients(
     h: Operand,
     grad: Operand,
     initial: Operand | None,
-    axis: Any,
+    axis: int | None,
     reverse: bool,
     out: tuple[Any, Any, Any],
 ) -> tuple[Operand, Operand, Operand | None]:

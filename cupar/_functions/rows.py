@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..iterators import (
     TransformOutputIterator,
     ZipIterator,
 )
+from ..operators import Op
 from ..reduce import reduce_into
 from ..scan import exclusive_scan, inclusive_scan
 from ..segmented import segmented_reduce, segmented_sort
@@ -28,8 +29,11 @@ from .axes import INT64, AxisLayout, axes_of, axis_of, constant, indices, layout
 from .calls import Operand, Work, output_of
 from .values import Compared, accumulated, cast, casting, check_same_kind, dtype_of, dtype_with, initial, item
 
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Axes, DType
 
-def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any) -> None:
+
+def reduced_rows(work: Work, items: Any, out: Any, layout: AxisLayout, op: Op, h_init: Any) -> None:
     """Reduce each row, which has items, into an item of `out`; `h_init` may be None as `needs_init` says."""
     if layout.inner > 1:
         columns = column_reduce(items, out, op, value_of(h_init))
@@ -47,7 +51,7 @@ def needs_init(layout: AxisLayout) -> bool:
 
 
 def over_axes(
-    work: Work, x: Operand, axis: Any, where: Operand | None = None
+    work: Work, x: Operand, axis: Axes, where: Operand | None = None
 ) -> tuple[Any, Any, AxisLayout, Any]:
     """Return the items of each row of some axes, those of a mask, their layout, and the shape of the result.
 
@@ -105,7 +109,7 @@ def compared(less: Any = None, /, **given: Operand) -> Compared:
     return Compared.of(result, *([] if less is not None else [each.dtype for each in given.values()]))
 
 
-def dtypes_of(x: Operand, dtype: Any, init: Any = None) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def dtypes_of(x: Operand, dtype: DType, init: Any = None) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Return the dtype of a result, and that in which items are combined.
 
     It is given, or else that of the initial value, if it has one, or else that of the items.
@@ -141,12 +145,12 @@ def reduced(
     work: Work,
     x: Operand,
     where: Operand | None,
-    op: Any,
-    axis: Any,
+    op: Op,
+    axis: Axes,
     init: Any,
     keepdims: bool,
-    dtype: Any,
-    out: Any,
+    dtype: DType,
+    out: Array | None,
     empty: Any = None,
 ) -> Operand:
     result, within = dtypes_of(x, dtype, init)
@@ -190,7 +194,7 @@ def reduced(
 
 
 def whether(
-    work: Work, items: Any, predicate: Any, size: int, told: Any, out: Operand | None = None
+    work: Work, items: Any, predicate: Op, size: int, told: Any, out: Operand | None = None
 ) -> Operand:
     """Return an operator's result for the index of the first match, or for -1 without a match."""
     from ..find import find_if  # others import fewer files
@@ -202,7 +206,7 @@ def whether(
 
 
 def scanned_rows(
-    work: Work, items: Any, out: Any, layout: AxisLayout, op: Any, h_init: Any, exclusive: bool = False
+    work: Work, items: Any, out: Any, layout: AxisLayout, op: Op, h_init: Any, exclusive: bool = False
 ) -> None:
     """Scan each row of `items` into `out`."""
     if not layout.size:
@@ -220,7 +224,7 @@ def scanned_rows(
         work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 
-def layout_along(x: Operand, axis: Any) -> tuple[AxisLayout, tuple[int, ...]]:
+def layout_along(x: Operand, axis: int | None) -> tuple[AxisLayout, tuple[int, ...]]:
     """Return the layout of an axis, and the shape of what has one item for each; None: of all items."""
     if axis is None:
         return AxisLayout(1, x.size, 1), (x.size,)
@@ -256,7 +260,7 @@ def sorted_rows(
     items: Any,
     layout: AxisLayout,
     descending: bool,
-    less: Any,
+    less: Op | None,
     values: Any = None,
     out: Any = None,
     stable: bool = True,

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 def scan_of(
     work: Work,
     x: Operand,
-    op: Any,
-    axis: Any,
+    op: Op,
+    axis: int | None,
     init: Any,
     exclusive: bool,
     reverse: bool,
-    dtype: Any,
-    out: Any,
+    dtype: DType,
+    out: Array | None,
 ) -> Operand:
     layout, shape = layout_along(x, axis)
     result, within = dtypes_of(x, dtype, init)
@@ -123,7 +123,7 @@ def scan(
 # --- By name ----------------------------------------------------------------------------------------------
 
 
-def cumulative_shape(x: Operand, axis: Any, include_initial: bool) -> tuple[int, ...]:
+def cumulative_shape(x: Operand, axis: int | None, include_initial: bool) -> tuple[int, ...]:
     """Return the shape of a cumulative sum or product; raise what these raise."""
     if axis is None and x.ndim > 1:
         raise ArgumentValueError("axis", f"expected one of {x.ndim}, as `x` has several, got None")
@@ -135,7 +135,7 @@ def cumulative_shape(x: Operand, axis: Any, include_initial: bool) -> tuple[int,
 
 
 def _cumulative(
-    work: Work, x: Operand, op: Any, axis: Any, dtype: Any, include_initial: bool, out: Any
+    work: Work, x: Operand, op: Op, axis: int | None, dtype: DType, include_initial: bool, out: Array | None
 ) -> Operand:
     wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
     shape = cumulative_shape(x, axis, include_initial)
@@ -238,9 +238,9 @@ def _linear_recurrence(
     b: Operand,
     initial_: Operand | None,
     before_first: Any,
-    axis: Any,
+    axis: int | None,
     reverse: bool,
-    out: Any,
+    out: Array | None,
 ) -> Operand:
     if a.shape != b.shape:
         raise ArgumentValueError("b", f"expected the shape of `a`, {a.shape}, got {b.shape}")

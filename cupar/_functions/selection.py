@@ -142,7 +142,7 @@ class CountedRuns(NamedTuple):
     count: Any
 
 
-def _runs(work: Work, keys: Operand, values: Operand, count: Operand, size: Any) -> Runs | CountedRuns:
+def _runs(work: Work, keys: Operand, values: Operand, count: Operand, size: int | None) -> Runs | CountedRuns:
     found = work.cut([keys, values], count, size)
     return Runs(*found) if size is None else CountedRuns(*found)
 

@@ -52,7 +52,7 @@ def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     return sorted_rows(work, x.items, layout, False, None, positions(work, layout) if values else None)
 
 
-def _kept(work: Work, items: Any, keep: Any, number: int, size: Any) -> Operand | Counted:
+def _kept(work: Work, items: Any, keep: Any, number: int, size: int | None) -> Operand | Counted:
     """Return those of a number of items for which a flag holds, as many as there are, or as `size` says."""
     pairs = ZipIterator(items, keep)
     return chosen(work, pairs, number, operators.first, items.dtype, operators.second, size)
@@ -98,7 +98,7 @@ def _capacity(number: int, length: int | None) -> int:
     return number if length is None else max(number, length)
 
 
-def _unique_values(work: Work, x: Operand, size: Any) -> Any:
+def _unique_values(work: Work, x: Operand, size: int | None) -> Any:
     check_numbers("x", x)
     return _different_ones(work, _sorted(work, x)[0], x.size, size, x.dtype, False)
 
@@ -160,7 +160,7 @@ def _next(s: Any) -> Any:
     return i + 1 if i < last else i
 
 
-def _unique(work: Work, x: Operand, size: Any, wants: type[U]) -> U | Counted:
+def _unique(work: Work, x: Operand, size: int | None, wants: type[U]) -> U | Counted:
     """Return those results that are the fields of `wants`."""
     check_numbers("x", x)
     length = size_of(size)
@@ -342,7 +342,7 @@ def _first_nan(work: Work, items: Any, size: int) -> Any:
 
 
 def _different(
-    work: Work, a: Operand, b: Operand, numbers: Compared, size: Any, make: Any, has_nans: int
+    work: Work, a: Operand, b: Operand, numbers: Compared, size: int | None, make: Any, has_nans: int
 ) -> Operand | Counted:
     """Return the different items of a set of two arrays, both with items, that `make` makes of sorted ones.
 

@@ -37,13 +37,21 @@ if TYPE_CHECKING:
     from .._base.annotations import Array
 
 
-def _along(x: Operand, axis: Any, less: Any) -> tuple[AxisLayout, tuple[int, ...]]:
+def _along(x: Operand, axis: int | None, less: Op | None) -> tuple[AxisLayout, tuple[int, ...]]:
     if x.dtype.names is not None and less is None:
         raise ArgumentTypeError("less", f"expected a comparison of {structs.text(x.dtype)}, got None")
     return layout_along(x, axis)
 
 
-def _sort(work: Work, x: Operand, axis: Any, descending: bool, stable: bool, less: Any, out: Any) -> Operand:
+def _sort(
+    work: Work,
+    x: Operand,
+    axis: int | None,
+    descending: bool,
+    stable: bool,
+    less: Op | None,
+    out: Array | None,
+) -> Operand:
     layout, shape = _along(x, axis, less)
     target = output_of(work, out, shape, x.dtype, [x])
     may_be = layout.inner == 1 and not x.parts and not isinstance(out, Iterator) and target.dtype == x.dtype
@@ -129,7 +137,7 @@ class TopK(NamedTuple):
 
 
 def _top_k(
-    work: Work, x: Operand, k: int, axis: Any, largest: bool, places_in: np.dtype[Any] = INT64
+    work: Work, x: Operand, k: int, axis: int | None, largest: bool, places_in: np.dtype[Any] = INT64
 ) -> TopK:
     check_kind("top_k", x, "biuf")
     layout, shape = layout_along(x, axis)
