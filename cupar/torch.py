@@ -14,20 +14,20 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._torch import functions
+from ._torch import of_arrays
 from ._torch.recurrence import linear_recurrence as linear_recurrence
 from ._torch.scans import scan as scan
 from ._torch.transforms import transform as transform
 
-__all__ = sorted(["linear_recurrence", "scan", "transform", *functions.NAMES])  # noqa: PLE0605
+__all__ = sorted(["linear_recurrence", "scan", "transform", *of_arrays.NAMES])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name not in functions.NAMES:
+    if name not in of_arrays.NAMES:
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
         )
-    found = globals()[name] = functions.function_of(name)
+    found = globals()[name] = of_arrays.function_of(name)
     return found
 
 

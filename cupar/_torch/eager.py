@@ -15,7 +15,7 @@ import torch
 
 from .. import arrays
 from .._base.generated import Unquoted, define
-from .operators import direct, is_plain, numpy_dtype, on_device
+from .registration import direct, is_plain, numpy_dtype, on_device
 from .schemas import FUNCTIONS, TENSORS, OperatorRow, functions_of, schema_of, signature
 from .user_functions import digest_of, operator_of
 

@@ -17,7 +17,7 @@ from .._functions.values import accumulated, cast, casting
 from ..iterators import ZipIterator
 from ..transform import binary_transform
 from . import tracing
-from .operators import batched, named, on_device, operator, records
+from .registration import batched, named, on_device, operator, records
 from .tracing import TracedNumber, UntraceableError
 from .user_functions import UserFunction
 

@@ -13,7 +13,7 @@ from .._functions.recurrences import recurrence_gradients
 from .._functions.values import flag
 from .._pytorch import is_legacy_batchedtensor
 from . import inductor
-from .operators import (
+from .registration import (
     batched,
     differentiable,
     dimension,

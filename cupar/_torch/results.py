@@ -23,7 +23,7 @@ from .._functions.quantiles import check_ranks, quantiles_of
 from .._functions.rows import check_items, check_kind, check_mask, dtypes_of, layout_along, promoted
 from .._functions.scans import cumulative_shape
 from .._functions.values import accumulated, initial, integer, summed
-from .operators import numpy_dtype
+from .registration import numpy_dtype
 
 BOOL, FLOAT = np.dtype(bool), np.dtype(np.float64)
 Result = tuple[Sequence[Any], np.dtype[Any]]  # shape and dtype

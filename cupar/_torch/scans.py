@@ -12,7 +12,9 @@ from .. import arrays
 from .._functions.values import flag
 from ..operators import Op
 from . import partials, tracing
-from .operators import (
+from .partials import partials_of
+from .recurrence import linear_recurrence, neighbours, recurrence
+from .registration import (
     batched,
     differentiable,
     dimension,
@@ -23,8 +25,6 @@ from .operators import (
     records,
     without_gradient,
 )
-from .partials import partials_of
-from .recurrence import linear_recurrence, neighbours, recurrence
 from .tracing import TracedNumber, UntraceableError
 from .user_functions import OperatorFamily, UserFunction, as_it_compiles, families, guarded_operator
 

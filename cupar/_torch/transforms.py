@@ -16,7 +16,8 @@ from .._functions import operators as own
 from .._ir.iterator import over
 from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
-from .operators import (
+from .partials import operator_of, partials_of
+from .registration import (
     differentiable,
     direct,
     made_for,
@@ -27,7 +28,6 @@ from .operators import (
     torch_dtype,
     without_gradient,
 )
-from .partials import operator_of, partials_of
 from .user_functions import OperatorFamily, UserFunction, families, guarded_operator, with_own_builtins
 
 _MOST = 6  # tensors

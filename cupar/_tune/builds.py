@@ -19,7 +19,7 @@ from .._jobs.pool import Crew
 from .._jobs.threads import cores
 from .._kernels.tuning import write
 from .._store.disk import Disk
-from .search import Policy
+from .policy_search import Policy
 
 _MOST_HELPERS = 15  # since each takes 500 MB for NVRTC
 _LIMIT_BYTES = 8 << 30

@@ -26,7 +26,7 @@ from .._kernels.tuning import write
 from .._obtain import obtain, produce
 from ..reduce import reduce_into
 from ..transform import binary_transform
-from .search import Policy
+from .policy_search import Policy
 from .tune import FailedPolicyError, TurnTimes
 from .workloads import TILE, Content, Workload, iterator, workloads
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from .._base.data import dataclass, field, replace
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
-from .search import Policy, PolicySearch
+from .policy_search import Policy, PolicySearch
 
 SHORT, LONG = 7, 41  # turns
 FINALISTS = 4

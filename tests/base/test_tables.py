@@ -20,7 +20,7 @@ from cupar._call.algorithm import Launchable
 CONTAINERS = (dict, list, set, Bounded, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 USERS = "<users>"  # the file of their functions
 # Kept for ever: PyTorch has no way to forget an operator, and graphs name them.
-REGISTERED_IN_PYTORCH = {"cupar._torch.operators._direct", "cupar._torch.user_functions._made"}
+REGISTERED_IN_PYTORCH = {"cupar._torch.registration._direct", "cupar._torch.user_functions._made"}
 
 
 def users(source):

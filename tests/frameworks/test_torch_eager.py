@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import cupar  # noqa: E402
 from cupar import torch as ct  # noqa: E402
 from cupar._program import known as programs  # noqa: E402
-from cupar._torch import functions, operators  # noqa: E402
+from cupar._torch import of_arrays, registration  # noqa: E402
 
 X = torch.tensor([[3.0, -1.0, 4.0, 1.5], [-5.0, 9.0, 2.0, 6.0], [0.5, 3.5, -8.0, 7.0]])
 IDS = torch.tensor([2, 0, 2])
@@ -51,9 +51,9 @@ def dispatched(monkeypatch):
 def everywhere(call, monkeypatch):
     """Make a call as it is, and by the dispatcher; return what each does."""
     results = []
-    for is_eager in (operators.is_eager, lambda: False):
-        monkeypatch.setattr(functions, "is_eager", is_eager)
-        monkeypatch.setattr(operators, "is_eager", is_eager)
+    for is_eager in (registration.is_eager, lambda: False):
+        monkeypatch.setattr(of_arrays, "is_eager", is_eager)
+        monkeypatch.setattr(registration, "is_eager", is_eager)
         try:
             results.append(call())
         except Exception as error:

@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 import cupar  # noqa: E402
 from cupar import arrays  # noqa: E402
 from cupar import torch as ct  # noqa: E402
-from cupar._torch import functions  # noqa: E402
-from cupar._torch.operators import numpy_dtype  # noqa: E402
+from cupar._torch import of_arrays  # noqa: E402
+from cupar._torch.registration import numpy_dtype  # noqa: E402
 
 F64 = torch.float64
 X = torch.tensor([[3.0, -1.0, 4.0, 1.5], [-5.0, 9.0, 2.0, 6.0], [0.5, 3.5, -8.0, 7.0]], dtype=F64)
@@ -132,7 +132,7 @@ CALLS = [
 WITH_GRADIENTS = [
     each
     for each in CALLS
-    if functions._ROWS[each[0]].gradient
+    if of_arrays._ROWS[each[0]].gradient
     and each[1][0].is_floating_point()
     and not (each[0] == "segment_reduce" and larger in each[1])
     and not (each[0] == "reduce" and "where" in each[2])
@@ -151,7 +151,7 @@ def tuples(found):
 
 def test_every_argument_is_given():
     """Each is in one of the calls that are compared, but for comparisons."""
-    for called in functions.NAMES:
+    for called in of_arrays.NAMES:
         known = inspect.signature(getattr(ct, called)).parameters
         positional = [each.name for each in known.values() if each.kind is not each.KEYWORD_ONLY]
         given = set()
@@ -174,7 +174,7 @@ def test_what_arrays_do(call):
     for one, other in zip(tuples(found), tuples(expected), strict=True):
         assert torch.equal(one, other) and one.dtype == other.dtype
     fns = [each for each in given if callable(each) or isinstance(each, cupar.OpKind)]
-    op = functions.operator_of(called, *fns, *[named[each] for each in ("less", "equal") if each in named])
+    op = of_arrays.operator_of(called, *fns, *[named[each] for each in ("less", "equal") if each in named])
     rest = tuple(each for each in given if not any(each is fn for fn in fns))
     options = {k: v for k, v in named.items() if k not in ("less", "equal")}
     torch.library.opcheck(op, rest, options, test_utils=("test_schema", "test_faketensor"))
@@ -436,7 +436,7 @@ def test_what_has_no_gradient():
 
 
 def test_names():
-    assert set(functions.NAMES) <= set(ct.__all__) and set(functions.NAMES) <= set(arrays.__all__)
+    assert set(of_arrays.NAMES) <= set(ct.__all__) and set(of_arrays.NAMES) <= set(arrays.__all__)
     with pytest.raises(AttributeError, match="no attribute 'gone'"):
         ct.gone
     with pytest.raises(TypeError, match="copy_if: expected a function as argument 2, got none"):
@@ -481,7 +481,7 @@ def test_help():
     }
     assert shown["top_k"] == "(x: Tensor, k: int, /, dim: int | None = -1, largest: bool = True) -> TopK"
     assert shown["copy_if"] == "(x: Tensor, predicate: Op, /) -> Tensor"
-    for name in functions.NAMES:
+    for name in of_arrays.NAMES:
         assert getattr(ct, name).__doc__.startswith(getattr(arrays, name).__doc__.partition("\n")[0])
 
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from support.fuzz import tensors  # noqa: E402
 
-from cupar._torch import functions  # noqa: E402
+from cupar._torch import of_arrays  # noqa: E402
 
 SECONDS = float(os.environ.get("CUPAR_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "43"))
@@ -30,12 +30,12 @@ def play(name, number, dtypes):
 
 @pytest.mark.parametrize("name", tensors.CASES)
 def test_random_calls(name):
-    for number in range(FEWER if functions._ROWS[name].gradient is None else FEW):
+    for number in range(FEWER if of_arrays._ROWS[name].gradient is None else FEW):
         play(name, number, [torch.float32])
 
 
 def test_every_function_is_played():
-    assert set(tensors.CASES) == set(functions.NAMES)
+    assert set(tensors.CASES) == set(of_arrays.NAMES)
 
 
 @pytest.mark.skipif(not SECONDS, reason="CUPAR_FUZZ_SECONDS is not set")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cupar._tune import search
-from cupar._tune.search import PolicySearch
+from cupar._tune import policy_search
+from cupar._tune.policy_search import PolicySearch
 
 
 class Tile(NamedTuple):
@@ -69,7 +69,7 @@ def test_a_field_that_makes_no_difference_is_left_for_later(monkeypatch):
         return len({(policy.threads, policy.items) for policy in tried(bowl, 60, Tile(32, 15, 2))})
 
     found = kinds()
-    monkeypatch.setattr(search, "_LATER", 1.0)
+    monkeypatch.setattr(policy_search, "_LATER", 1.0)
     assert found > 1.2 * kinds()
 
 

@@ -23,7 +23,7 @@ from .._functions.values import dtype_with
 from ..operators import OpKind
 from . import results
 from .eager import NO_CALL, eager_of
-from .operators import (
+from .registration import (
     batched,
     below,
     differentiable,
