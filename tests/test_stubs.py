@@ -118,8 +118,8 @@ def changed(parameters, defaults=True, **types):
 
 def annotated(function):
     """Return a function's parameters, which of them has the first array, and its result."""
-    body = inspect.unwrap(function)
-    own = {**function.__annotations__, **body.__annotations__}
+    of_body = inspect.unwrap(function).__annotations__.items()
+    own = {**function.__annotations__, **{name: text for name, text in of_body if TOKEN.search(text)}}
     parameters, first = [], None
     for each in inspect.signature(function).parameters.values():
         text = own[each.name]
@@ -162,15 +162,12 @@ def of_any_library(name, function, returns=None):
 
 
 def of_shards(name, function):
-    """Yield the overloads of a function of arrays in shards: its result is that of the one of arrays."""
-    *_, returns = annotated(getattr(arrays, name))
-    result = returns.split(" | ")[0]
-    parameters = [*inspect.signature(function).parameters.values()]
-    by_place = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]
-    first, *others = [each for each in by_place if each in ("x", "keys", "x1", "x2")]
+    """Yield the overloads of a function of arrays in shards, whose result is that of the one of arrays."""
+    parameters, first, _ = annotated(function)
+    returns = annotated(getattr(arrays, name))[2].partition(" | ")[0]
     for kind in (NUMPY, ANY_CLASS):
-        types = {first: kind.items if "Operand" in result else kind.given, **dict.fromkeys(others, "Array")}
-        yield head(name, changed(parameters, **types), kind.of(result))
+        types = {first: kind.items if "Operand" in returns else kind.given}
+        yield head(name, changed(parameters, **types), kind.of(returns))
 
 
 def of_library(kind, name, function):

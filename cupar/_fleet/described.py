@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from .._base import device
 from .._functions import libraries
-from .._functions.calls import Work
+from .._functions.calls import Work, given_back
 from .._functions.described import Surface, written
 from .engines import collective
 from .engines import group as group_of
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _SHARD = "array", "The shard of this rank, of one dimension. It may be empty."
 SHARDS = Surface(
@@ -56,23 +53,24 @@ SHARDS = Surface(
 _TEMPLATE = """
 def {name}({parameters}):
     def made(work, {shard}, group):
-        return make(work, {arguments})
+        return make(work, group, {arguments})
 
     return entered({name!r}, {shard!r}, {shard}, group, made)
 """
 
 
-def sharded(**named: str) -> Callable[[Callable[Concatenate[Work, P], R]], Callable[P, R]]:
-    """Decorate what makes a result of a shard and a `Group`, which ranks call together.
+def sharded(**named: str) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function of a `Group` and the operand of a shard, which ranks call together.
 
-    The function that users call takes an array in place of the first, and what `cupar.distributed.group`
-    takes of the second. If one rank calls it with wrong arguments, the others are told, too. `named` is as
-    for `described`.
+    The function that users call takes an array in place of the shard, and by name, in place of the group,
+    what `cupar.distributed.group` takes. If one rank calls it with wrong arguments, the others are told, too.
+    `named` is as for `described`.
     """
 
-    def decorate(make: Callable[Concatenate[Work, P], R]) -> Callable[P, R]:
-        shard = [*inspect.signature(make).parameters][1]
-        return collective(written(make, _TEMPLATE, {"entered": _entered}, named, SHARDS, shard=shard))
+    def decorate(make: Callable[..., Any]) -> Any:
+        texts = {"shard": [*inspect.signature(make).parameters][2]}
+        names = {"entered": _entered}
+        return collective(written(make, _TEMPLATE, names, named, SHARDS, own=2, of_call=["group"], **texts))
 
     return decorate
 
@@ -90,6 +88,6 @@ def _entered(called: str, name: str, x: Any, engine: Any, make: Callable[..., An
         given = work.operand(x, name)
         if given.ndim != 1:
             raise ValueError(f"{name}: expected a shard of one dimension, got shape {given.shape}")
-        return make(work, given, found)
+        return given_back(make(work, given, found))
 
     return found.together(called, by_library)

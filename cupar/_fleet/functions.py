@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._base.digests import sha256
 from .._functions import operators
 from .._functions.axes import INT64
-from .._functions.calls import Operand, Work
+from .._functions.calls import Integers, Numbers, Operand, Work
 from .._functions.counting import Histogram, edges_of, histogram_of
 from .._functions.rows import check_kind, dtypes_of, ordered
 from .._functions.selection import Runs
@@ -27,6 +27,9 @@ from .described import sharded
 from .group import Group
 from .sort import in_order
 
+if TYPE_CHECKING:
+    from .._base.annotations import Array, DType
+
 
 def call(
     work: Work, factory: Any, arrays: Sequence[Any], operators: Any = (), numbers: Any = (), **named: Any
@@ -35,10 +38,10 @@ def call(
     factory(*arrays, *operators, **named).run(*arrays, *numbers, stream=work.stream)
 
 
-def cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
+def cut(work: Work, counts: Operand, *found: Operand) -> list[Operand]:
     """Return as much of results as this rank has kept."""
     own = int(work.host(counts)[0])
-    return [work.first(each, own).own for each in found]
+    return [work.first(each, own) for each in found]
 
 
 # --- Reductions and scans ---------------------------------------------------------------------------------
@@ -47,15 +50,15 @@ def cut(work: Work, counts: Operand, *found: Operand) -> list[Any]:
 @sharded()
 def reduce(
     work: Work,
-    x: Any,
+    group: Group,
+    x: Operand,
     op: Op = OpKind.PLUS,
     /,
     *,
     init: Any = None,
     commutative: bool = True,
-    dtype: Any = None,
-    group: Any = None,
-) -> Any:
+    dtype: DType = None,
+) -> Numbers:
     """Return all items of an array in shards combined by an operator, on every rank.
 
     Unless `commutative` is False, `op` must be that, too. Without an `init`, no items are an error unless the
@@ -77,7 +80,7 @@ def reduced(
     result: np.dtype[Any],
     commutative: bool = True,
     needs_items: bool = False,
-) -> Any:
+) -> Numbers:
     """Return all items of a shard, and of others, combined in a dtype."""
     within = accumulated(result)
     value = _identity(op, within) if init is None and not needs_items else init
@@ -89,7 +92,7 @@ def reduced(
     arrays = cast(given.items, within), casting(out.items, within)
     named = {"commutative": commutative, "group": found}
     call(work, reductions.reduce_into, arrays, (op, h_init), (given.size, h_init), **named)
-    return out.own
+    return out
 
 
 def _identity(op: Op, dtype: np.dtype[Any]) -> Any:
@@ -101,15 +104,15 @@ def _identity(op: Op, dtype: np.dtype[Any]) -> Any:
 @sharded()
 def scan(
     work: Work,
-    x: Any,
+    group: Group,
+    x: Operand,
     op: Op = OpKind.PLUS,
     /,
     *,
     init: Any = None,
     exclusive: bool = False,
-    dtype: Any = None,
-    group: Any = None,
-) -> Any:
+    dtype: DType = None,
+) -> Numbers:
     """Return the prefix scan of an array in shards: each item combines all up to it.
 
     The result is the same part, of the library of `x`. The first item of an exclusive scan is `init`, or by
@@ -130,7 +133,7 @@ def scanned(
     init: Any,
     result: np.dtype[Any],
     exclusive: bool = False,
-) -> Any:
+) -> Numbers:
     """Return the prefix scan of a shard, after those before it, in a dtype."""
     within = accumulated(result)
     value = init
@@ -143,14 +146,14 @@ def scanned(
     arrays = cast(given.items, within), casting(out.items, within)
     make = scans.exclusive_scan if exclusive else scans.inclusive_scan
     call(work, make, arrays, (op, h_init), (given.size, h_init), group=found)
-    return out.own
+    return out
 
 
 # --- Predicates and keys ----------------------------------------------------------------------------------
 
 
 @sharded()
-def copy_if(work: Work, x: Any, predicate: Op, /, *, group: Any = None) -> Any:
+def copy_if(work: Work, group: Group, x: Operand, predicate: Op, /) -> Operand:
     """Return those items of a shard for which a predicate holds: they stay on their rank.
 
     >>> arrays.copy_if(np.array([3, -1, 2]), lambda a: a > 0)
@@ -164,7 +167,7 @@ def copy_if(work: Work, x: Any, predicate: Op, /, *, group: Any = None) -> Any:
 
 @sharded()
 def reduce_by_key(
-    work: Work, keys: Any, x: Any, op: Op = OpKind.PLUS, /, *, equal: Op | None = None, group: Any = None
+    work: Work, group: Group, keys: Operand, x: Array, op: Op = OpKind.PLUS, /, *, equal: Op | None = None
 ) -> Runs:
     """Return the keys of runs of equal ones, and the items that belong to each run combined.
 
@@ -185,7 +188,7 @@ def reduce_by_key(
 
 
 @sharded()
-def run_length_encode(work: Work, x: Any, /, *, equal: Op | None = None, group: Any = None) -> Runs:
+def run_length_encode(work: Work, group: Group, x: Operand, /, *, equal: Op | None = None) -> Runs:
     """Return the runs of equal items of an array in shards, and how long they are.
 
     A run that crosses shards is on the last rank that has some of it. The result is a named tuple of items
@@ -202,7 +205,7 @@ def run_length_encode(work: Work, x: Any, /, *, equal: Op | None = None, group: 
 
 
 @sharded()
-def histogram(work: Work, x: Any, /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram:
+def histogram(work: Work, group: Group, x: Operand, /, *, bins: Any = 10, range: Any = None) -> Histogram:
     """Return how many items are in each of some bins, on every rank; the last bin has both its edges.
 
     The result is a named tuple of the counts and the edges.
@@ -215,9 +218,9 @@ def histogram(work: Work, x: Any, /, *, bins: Any = 10, range: Any = None, group
     edges = edges_of(x, bins, range)
     digest = sha256(edges.tobytes()).hexdigest()[:12]
     group.compare("histogram", {"dtype of x": str(x.dtype), "edges": f"{edges.dtype} {digest}"})
-    counts = group.built("histogram", lambda: histogram_of(work, x, None, bins, range, False))
+    counts: Histogram = group.built("histogram", lambda: histogram_of(work, x, None, bins, range, False))
     group.total(counts.hist.items, work.stream)
-    return Histogram(counts.hist.own, counts.edges.own)
+    return counts
 
 
 # --- Sorts and searches -----------------------------------------------------------------------------------
@@ -225,20 +228,20 @@ def histogram(work: Work, x: Any, /, *, bins: Any = 10, range: Any = None, group
 
 @sharded()
 def sort(
-    work: Work, x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None
-) -> Any:
+    work: Work, group: Group, x: Operand, /, *, descending: bool = False, less: Op | None = None
+) -> Operand:
     """Return this rank's part of the sorted array, as long as its shard. It is stable.
 
     >>> arrays.sort(np.array([3, 1, 2]), descending=True)
     array([3, 2, 1])
     """
-    return in_order(work, x, None, flag("descending", descending), less, group)[0].own
+    return in_order(work, x, None, flag("descending", descending), less, group)[0]
 
 
 @sharded()
 def argsort(
-    work: Work, x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None
-) -> Any:
+    work: Work, group: Group, x: Operand, /, *, descending: bool = False, less: Op | None = None
+) -> Integers:
     """Return where the items of this rank's part of the sorted array are in the whole one.
 
     >>> arrays.argsort(np.array([30, 10, 20]))
@@ -246,7 +249,8 @@ def argsort(
     """
     descending = flag("descending", descending)
     places = _places("argsort", work, x.size, group)
-    return in_order(work, x, places, descending, less, group)[1].own
+    moved: Integers = in_order(work, x, places, descending, less, group)[1]
+    return moved
 
 
 def _places(name: str, work: Work, size: int, found: Group) -> Any:
@@ -256,7 +260,7 @@ def _places(name: str, work: Work, size: int, found: Group) -> Any:
 
 
 @sharded()
-def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK:
+def top_k(work: Work, group: Group, x: Operand, k: int, /, *, largest: bool = True) -> TopK:
     """Return the k greatest items of an array in shards, sorted, and where they are, on every rank.
 
     The result is a named tuple of values, and of their places in the whole array. NaN is the greatest.
@@ -270,11 +274,11 @@ def top_k(work: Work, x: Any, k: int, /, *, largest: bool = True, group: Any = N
     places = _places("top_k", work, x.size, group)
     arrays = work.kept(ordered(x.items, None), x.size), values.items, places, where.items
     call(work, topk.top_k, arrays, [order], [x.size, k], group=group)
-    return TopK(values.own, where.own)
+    return TopK(values, where)
 
 
 @sharded()
-def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) -> Any:
+def searchsorted(work: Work, group: Group, x1: Operand, x2: Array, /, *, side: str = "left") -> Integers:
     """Return where values can be inserted into a sorted array in shards, on every rank.
 
     >>> arrays.searchsorted(np.array([1, 3, 3, 5]), np.array([3, 4]))
@@ -289,4 +293,4 @@ def searchsorted(work: Work, x1: Any, x2: Any, /, *, side: str = "left", group: 
     make = search.lower_bound if side == "left" else search.upper_bound
     made = make(x1.items, values.items, out.items, operators.less_of(x1.dtype), group=group)
     made.run(x1.items, x1.size, values.items, values.size, out.items, work.stream)
-    return out.own
+    return out

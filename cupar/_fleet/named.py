@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._functions.calls import Operand, Work
+from .._functions.calls import Integers, Numbers, Operand, Work
 from .._functions.extremes import first_extreme
 from .._functions.named import NAMED
 from .._functions.rows import check_kind, dtypes_of
@@ -18,13 +18,16 @@ from ..operators import OpKind
 from .comm import on_all
 from .described import SHARDS, sharded
 from .functions import call, reduced, scanned
+from .group import Group
 from .reduce import reduce_into
 
+if TYPE_CHECKING:
+    from .._base.annotations import DType
+
 _BOOL = np.dtype(bool)
-P = ParamSpec("P")
 
 
-def _summed(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
+def _summed(name: str, work: Work, group: Group, x: Operand, /, *, dtype: DType = None) -> Numbers:
     named = NAMED[name]
     check_kind(name, x, named.kinds)
     result = named.dtype(x.dtype) if dtype is None else dtypes_of(x, dtype)[0]
@@ -33,18 +36,18 @@ def _summed(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any =
     return reduced(work, x, group, named.op, None, result, needs_items=named.needs_items)
 
 
-def _found(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
-    return _summed(name, work, x, group=group)
+def _found(name: str, work: Work, group: Group, x: Operand, /) -> Numbers:
+    return _summed(name, work, group, x)
 
 
-def _cumulative(name: str, work: Work, x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
+def _cumulative(name: str, work: Work, group: Group, x: Operand, /, *, dtype: DType = None) -> Numbers:
     check_kind(name, x, "biufc")
     result = summed(x.dtype) if dtype is None else dtypes_of(x, dtype)[0]
     op = OpKind.PLUS if name == "cumulative_sum" else OpKind.MULTIPLIES
     return scanned(work, x, group, op, None, result)
 
 
-def _first(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
+def _first(name: str, work: Work, group: Group, x: Operand, /) -> Integers:
     check_kind(name, x, "biuf")
     sizes = group.sizes(x.size, name)
     before, every = (builtins.sum(each) for each in (sizes[: group.rank], sizes))
@@ -54,10 +57,10 @@ def _first(name: str, work: Work, x: Any, /, *, group: Any = None) -> Any:
     op, h_init = first_extreme(pairs.dtype, name == "argmin")
     out = work.empty((), pairs.dtype)
     call(work, reduce_into, (pairs, out.items), (op, h_init), (x.size, h_init), group=group)
-    return out.parts[1].own
+    return out.parts[1]
 
 
-def _made(of: str, find: Callable[Concatenate[str, Work, P], Any], *names: str) -> list[Callable[P, Any]]:
+def _made(of: str, find: Callable[..., Any], *names: str) -> list[Any]:
     return [sharded(dtype="summed")(SHARDS.named(name, of, find)) for name in names]
 
 

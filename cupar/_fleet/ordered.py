@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._functions import quantiles, sets
 from .._functions.axes import INT64
-from .._functions.calls import Operand, Work
+from .._functions.calls import Numbers, Operand, Work
 from .._functions.sets import UniqueCounts
 from ..operators import OpKind
 from . import runs
@@ -21,7 +22,7 @@ from .sort import in_order
 
 
 @sharded()
-def unique_values(work: Work, x: Any, /, *, group: Any = None) -> Any:
+def unique_values(work: Work, group: Group, x: Operand, /) -> Operand:
     """Return this rank's part of the different items of an array in shards, sorted. NaNs are all different.
 
     >>> arrays.unique_values(np.array([3, 1, 3, 2]))
@@ -36,7 +37,7 @@ def unique_values(work: Work, x: Any, /, *, group: Any = None) -> Any:
 
 
 @sharded()
-def unique_counts(work: Work, x: Any, /, *, group: Any = None) -> UniqueCounts:
+def unique_counts(work: Work, group: Group, x: Operand, /) -> UniqueCounts:
     """Return this rank's part of the different items of an array in shards, sorted, and how many are equal.
 
     The result is a named tuple of two arrays, `values` and `counts`.
@@ -54,7 +55,9 @@ def unique_counts(work: Work, x: Any, /, *, group: Any = None) -> UniqueCounts:
 
 
 @sharded()
-def quantile(work: Work, x: Any, q: Any, /, *, method: str = "linear", group: Any = None) -> Any:
+def quantile(
+    work: Work, group: Group, x: Operand, q: float | Sequence[float], /, *, method: str = "linear"
+) -> Numbers:
     """Return quantiles of all items of an array in shards, on every rank; NaN if an item is.
 
     They are exact: the array is sorted. The result has the dimensions of `q`; it is an error if no shard has
@@ -67,7 +70,7 @@ def quantile(work: Work, x: Any, q: Any, /, *, method: str = "linear", group: An
 
 
 @sharded()
-def median(work: Work, x: Any, /, *, group: Any = None) -> Any:
+def median(work: Work, group: Group, x: Operand, /) -> Numbers:
     """Return the median of all items of an array in shards, on every rank; NaN if an item is.
 
     It is an error if no shard has items.
@@ -80,7 +83,7 @@ def median(work: Work, x: Any, /, *, group: Any = None) -> Any:
 
 def _quantile(
     name: str, work: Work, x: Operand, q: Any, method: str, group: Group, mean: bool = False
-) -> Any:
+) -> Numbers:
     wanted, exact = quantiles.quantiles_of(x, q, method)
     group.compare(name, {"dtype of x": str(x.dtype), "q": str(wanted.tolist()), "method": method})
     sizes = group.sizes(x.size, name)
@@ -90,7 +93,7 @@ def _quantile(
     keys, _ = in_order(work, x, None, False, None, group)
     places, parts = quantiles.places_of(wanted, total, method)
     picked = _at(work, keys, places, sizes, group)
-    return quantiles.between(work, picked, parts, wanted, exact, mean).own
+    return quantiles.between(work, picked, parts, wanted, exact, mean)
 
 
 def _at(work: Work, keys: Operand, places: Any, sizes: list[int], found: Group) -> Any:

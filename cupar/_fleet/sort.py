@@ -206,8 +206,8 @@ def merge_sort(
 
 
 def in_order(
-    work: Work, given: Operand, places: Any, descending: bool, less: Any, found: Group, to: Any = None
-) -> Any:
+    work: Work, given: Operand, places: Any, descending: bool, less: Op | None, found: Group, to: Any = None
+) -> tuple[Operand, Any]:
     """Return the sorted keys of this rank and, if there are places, those of its keys.
 
     Without a comparison they are in NumPy's order, in which all NaNs are one.

@@ -480,11 +480,12 @@ def _kind(value: Any) -> str:
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
-def _given_back(result: Any) -> Any:
+def given_back(result: Any) -> Any:
+    """Return the arrays of operands."""
     if isinstance(result, Operand):
         return result.own
     if isinstance(result, tuple):
-        backed = [_given_back(each) for each in result]
+        backed = [given_back(each) for each in result]
         return type(result)(*backed) if hasattr(result, "_fields") else tuple(backed)
     return result
 
@@ -577,7 +578,7 @@ def _entered(
                 operands.append(_number(name, each, library.memory(first).dtype))
             else:
                 operands.append(None if each is None else operand_of(work, name, each, num_items))
-        return _given_back(function(work, *operands, *given[len(inputs) :]))
+        return given_back(function(work, *operands, *given[len(inputs) :]))
 
     call: Callable[[], Any] = make
     try:

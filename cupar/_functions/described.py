@@ -205,7 +205,7 @@ def {name}({parameters}):
 """
 _OPERAND = re.compile(r"\b(?:Operand|Integers|Flags|Numbers)\b")  # all of them operands
 # Parameters of the call alone.
-_OF_CALL = {"num_items": "int | None", "like": "Array | None", "stream": "Stream"}
+_OF_CALL = {"num_items": "int | None", "like": "Array | None", "stream": "Stream", "group": "Any"}
 
 
 def described(*of_call: str, numbers: bool = False, **named: str) -> Callable[[Callable[..., Any]], Any]:
