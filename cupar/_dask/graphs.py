@@ -71,7 +71,7 @@ def rows_of(x: da.Array, axes: Sequence[int]) -> Iterator[tuple[Index, list[Inde
 
 
 def without(parts: Sequence[T], axes: Sequence[int], ones: Sequence[int], one: T) -> tuple[T, ...]:
-    """Return what belongs to each axis but some, with `one` inserted for the axes `ones` of the result."""
+    """Return the parts of all axes but some, with `one` inserted for the axes `ones` of the result."""
     found = [each for i, each in enumerate(parts) if i not in axes]
     for i in ones:
         found.insert(i, one)

@@ -79,7 +79,7 @@ def splitters(work: Work, samples: list[Any], number: int, order: ShippedOrder) 
 
 @on_blocks
 def cuts(work: Work, block: Any, i: int, split: Any, order: ShippedOrder) -> list[int]:
-    """Return where each part of block i, which is sorted, begins, and its end; of no items, nothing."""
+    """Return the bounds of the parts of block i, which is sorted; none if it has no items."""
     keys, blocks, places = split
     x, values = operand(work, block), operand(work, keys)
     if not x.size:
@@ -144,7 +144,7 @@ def _moved(work: Work, keys: Any, ends: list[int], wanted: list[int], group: Gro
     block, out = fresh(work, (wanted[rank + 1] - wanted[rank],), keys.dtype)
 
     def parts(items: Any, bounds: list[int], others: list[int]) -> list[Any]:
-        """Return what items from one bound to the next have of each rank's part by the others."""
+        """Return the bytes of items between two bounds that belong to each rank by the other bounds."""
         begin, end = bounds[rank], bounds[rank + 1]
         at = [min(max(each, begin), end) - begin for each in others]
         return [raw(items[at[r] : at[r + 1]]) for r in range(size)]

@@ -21,7 +21,7 @@ from .shipped import ShippedCarry, shipped
 
 
 def _combining(x: da.Array, op: Op, init: Any, dtype: Any) -> tuple[ShippedCarry, np.dtype[Any], Any, Any]:
-    """Return how items are combined, the dtype of the result, the initial value, the identity.
+    """Return the reduction to records, the dtype of the result, the initial value, the identity.
 
     The last two are None if `init` is, or if the operator has no known identity.
     """
@@ -123,7 +123,7 @@ def reduced(
 
 
 def _ones(x: da.Array, axes: Sequence[int], keepdims: bool, ndim: int) -> tuple[int, ...]:
-    """Return where the result has axes of length 1: of all axes of what `x` was before, or of these."""
+    """Return the axes of the result that have length 1: all `ndim`, or these."""
     if not keepdims:
         return ()
     return tuple(range(ndim)) if len(axes) == x.ndim else (*axes,)
@@ -313,7 +313,7 @@ def _firsts(
 
 
 def extreme(name: str, x: da.Array, axis: int | None, keepdims: bool, largest: bool) -> da.Array:
-    """Return where the first extreme items are, of all in C's order or along an axis."""
+    """Return the indices of the first extreme items, of all in C's order or along an axis."""
     keepdims, ndim = flag("keepdims", keepdims), x.ndim
     x, along = along_axis(x, axis)
     ones = _ones(x, (along,), keepdims, ndim)

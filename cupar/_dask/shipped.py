@@ -68,7 +68,7 @@ class ShippedOperator:
 
 @dataclass(frozen=True)
 class ShippedCarry:
-    """How blocks reduce to records: by an operator on values of a dtype; with a key, runs of equal ones."""
+    """A reduction to records, by an operator on values of a dtype; with a key, of runs of equal ones."""
 
     op: ShippedOperator
     value: np.dtype[Any]

@@ -109,7 +109,7 @@ def sort(
 
 
 def _ranks(x: da.Array, method: str | None) -> int:
-    """Return how many ranks sort an array together, 0 if tasks do that."""
+    """Return the number of ranks that sort an array together, 0 if tasks do that."""
     if method == "tasks" or (method is None and x.npartitions <= _MOST):
         return 0
     found = workers.threads()

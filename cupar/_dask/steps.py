@@ -150,7 +150,7 @@ def totals(
 
 
 def _one_after_another(work: Work, blocks: list[Any], carry: Carry) -> tuple[Any, tuple[int, ...]]:
-    """Return the records of several blocks, and the shape of those of one."""
+    """Return the records of several blocks, and their shape in one."""
     records = [opened(each, carry.record) for each in blocks]
     return operand(work, joined(records)).items, records[0].shape
 
@@ -171,7 +171,7 @@ def folded(work: Work, blocks: list[Any], combining: ShippedCarry, init: Any) ->
 
 @on_blocks
 def prefixes(work: Work, blocks: list[Any], combining: ShippedCarry, init: Any) -> list[Any]:
-    """Return what goes before each of several blocks."""
+    """Return the prefixes of several blocks."""
     carry = combining.carry()
     items, shape = _one_after_another(work, blocks, carry)
     number, rows = len(blocks), math.prod(shape)
@@ -187,7 +187,7 @@ def prefixes(work: Work, blocks: list[Any], combining: ShippedCarry, init: Any) 
 
 @on_blocks
 def finished(work: Work, records: Any, value: Dtype, result: Dtype, empty: Any, ones: Any) -> Any:
-    """Return the values of records; `ones`: where the result has axes of length 1 in addition.
+    """Return the values of records; `ones` are axes of length 1 in addition.
 
     `empty` is the value of no items; None: there is none.
     """
@@ -327,7 +327,7 @@ def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
 
 
 def extreme_result(parts: tuple[Any, Any, int], name: str, axis: int, ones: Any) -> Any:
-    """Return where extreme items are, without the axis; `ones`: where the result has axes of length 1."""
+    """Return the indices of extreme items, without the axis; `ones` are axes of length 1 in addition."""
     if not parts[2]:
         raise ValueError(f"x: {name} of no items has no result")
     return parts[1].reshape(without(parts[1].shape, (axis,), ones, 1))

@@ -34,7 +34,7 @@ Place = tuple[str, str]  # the address of a worker, and a name there
 
 
 class _Meeting:
-    """Where the ranks of a group learn where the others are: on one worker, in its event loop.
+    """A rendezvous of ranks, which exchange their addresses: on one worker, in its event loop.
 
     A rank may come again, as its worker has died; and all may, as tasks that failed are tried again.
     """
@@ -44,7 +44,7 @@ class _Meeting:
         self._all: asyncio.Future[list[Place]] = asyncio.get_running_loop().create_future()
 
     async def join(self, rank: int, size: int, place: Place, timeout: float) -> list[Place]:
-        """Return where all ranks are, once they have come."""
+        """Return the addresses of all ranks, once they have come."""
         found = self._all
         self._places[rank] = place
         if len(self._places) == size:
@@ -58,7 +58,7 @@ class _Meeting:
 
 
 class _Mail:
-    """What has come for one rank, and why it does not talk any more."""
+    """A rank's mailbox: messages received, and its failure."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -85,7 +85,7 @@ _failures: Bounded[str] = Bounded(partial(LRUCache, 256))  # by the name of a ra
 
 
 def threads() -> list[int] | None:
-    """Return how many threads each worker has of the cluster that is the scheduler, None if none is."""
+    """Return the numbers of threads of the workers of the current cluster; None if there is none."""
     try:
         client: Any = getattr(get_scheduler(), "__self__", None)  # whose method `get` it is
     except RuntimeError:  # an asynchronous Client
@@ -167,7 +167,7 @@ def _listening() -> Any:
 
 
 def met(sizes: Sequence[int]) -> tuple[Place, Sequence[int]]:
-    """Return where ranks meet, and how many items each block has: all are there."""
+    """Return the place where ranks meet, and the sizes of all blocks, which are there."""
     return (_listening().address, uuid.uuid4().hex), sizes
 
 

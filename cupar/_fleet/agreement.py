@@ -1,4 +1,4 @@
-"""What ranks agree on: the calls that they have made, and facts that all of them must mean alike."""
+"""The agreement of ranks: on the calls that they have made, and on facts that must be equal."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class TorchComm:
             self._line.join(self)
 
     def gathering(self, record: Any, records: Any) -> Callable[[Any], None]:
-        """Return what gathers records of these places, given a stream."""
+        """Return a function of a stream that gathers records of these addresses."""
         direct = self._line.direct
         if direct is None or isinstance(record, np.ndarray):
             return partial(self.gather, record, records)
@@ -137,7 +137,7 @@ class TorchComm:
         return direct.gathering(record, records)
 
     def capturing(self) -> Callable[[Callable[[int], Any]], Callable[[int], None]] | None:
-        """Return what captures calls that gather records of GPUs, if that is possible."""
+        """Return a function that captures calls with gathers of records of GPUs, if that is possible."""
         direct = self._line.direct
         return None if direct is None else direct.captured
 
@@ -298,7 +298,7 @@ class _Line:
         return bool(self.failure)
 
     def end(self, why: str) -> None:
-        """Say why this rank fails, unless another one has said so before."""
+        """Publish why this rank fails, unless another one has failed before."""
         if not self.failure:
             self.failure = why
             with suppress(RuntimeError):

@@ -254,7 +254,7 @@ def argsort(
 
 
 def _places(name: str, work: Work, size: int, found: Group) -> Any:
-    """Return where the items of this shard are in the whole array."""
+    """Return the indices of the items of this shard in the whole array."""
     first = sum(found.sizes(size, name)[: found.rank])
     return work.made(CountingIterator(np.int64(first)), (size,)).items
 

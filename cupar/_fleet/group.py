@@ -125,7 +125,7 @@ class Group:
         self._ask(self.optional, "prepare")
 
     def gathering(self, record: Any, records: Any) -> Callable[[Any], None]:
-        """Return what gathers records of these places, given a stream; prepared once, if that is possible."""
+        """Return a function of a stream that gathers records of these addresses, prepared if possible."""
         given = raw(record), raw(records)
         if isinstance(record, np.ndarray) and self.size > 1:
             return self._gathering_on_host(*given)
@@ -133,7 +133,7 @@ class Group:
         return partial(self.gather, *given) if make is None else partial(self._ask, make(*given))
 
     def _gathering_on_host(self, record: Any, records: Any) -> Callable[[Any], None]:
-        """Return what gathers records, and raises unless all ranks are in the same call."""
+        """Return a function that gathers records, and raises unless all ranks are in the same call."""
         begin, end = HEAD.size, HEAD.size + len(record)
         sent = np.zeros(-(-end // WHOLE) * WHOLE, np.uint8)
         found, all_records = np.zeros((self.size, len(sent)), np.uint8), records.reshape(self.size, -1)
@@ -298,7 +298,7 @@ class Group:
             raise
 
     def built(self, what: str, build: Callable[[], T]) -> T:
-        """Return what all ranks build; if that fails on one, all raise.
+        """Build on all ranks; if that fails on one, all raise.
 
         Builds are shared through the group's store, unless there is a shared store already.
         """

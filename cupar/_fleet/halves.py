@@ -1,4 +1,4 @@
-"""Where two sorted shards are cut, found on the devices: the host waits once.
+"""The cuts of two sorted shards, found on the devices: the host waits once.
 
 Of the n items that rank 0 keeps, i come from its own shard and n - i from the other: i is how many of its
 items go before the one of the other shard that is as far from the end of these n. So candidates for i are
@@ -36,7 +36,7 @@ _NOTHING = np.array([(0, np.iinfo(np.int64).max)], _WINDOW)
 
 
 def _place(s: Any) -> Any:
-    """Return which item of its shard a rank sends."""
+    """Return the index of the item that a rank sends."""
     window, number, rank, end, last = s
     found = window[0] + (window[1] - window[0]) * number // _SAMPLES
     if rank == 1:
@@ -66,7 +66,7 @@ def _narrower(a: Any, b: Any) -> Any:
 
 
 class Halves:
-    """How two ranks find where their sorted shards are cut, of keys of one dtype, by one comparison."""
+    """The search of two ranks for the cuts of their sorted shards, for a dtype of keys and a comparison."""
 
     def __init__(self, work: Work, group: Group, key: np.dtype[Any], less: Op) -> None:
         self._group, self._less = group, less
@@ -86,7 +86,7 @@ class Halves:
         return TransformIterator(given, _compared(self._less), _WINDOW)
 
     def cuts(self, work: Work, keys: Any, sizes: list[int]) -> np.ndarray[Any, Any]:
-        """Return where each sorted shard is cut, as `splitters.cuts` does.
+        """Return the cuts of all sorted shards, as `splitters.cuts` does.
 
         Raises
         ------

@@ -115,7 +115,7 @@ def joined(
 
 
 class Communicator:
-    """What ranks on one GPU each gather records by. Its calls are ordered, whichever streams they are on."""
+    """The communicator of ranks on one GPU each, for records. Its calls are ordered, on any streams."""
 
     def __init__(self, handle: c_void_p, context: c_void_p) -> None:
         self._library, self._handle, self._context = _library(), handle, context
@@ -153,7 +153,7 @@ class Communicator:
             self._end(stream)
 
     def gathering(self, record: Any, records: Any) -> Callable[[int], None]:
-        """Return what gathers records of these places: by a graph from the second call on."""
+        """Return a function that gathers records of these addresses: by a graph from the second call on."""
         return _Gathering(self, record, records)
 
     def captured(self, enqueue: Callable[[int], Any]) -> Callable[[int], None]:
@@ -286,7 +286,7 @@ class _Captured:
 
 
 def _destroy(graph: Any, process: int) -> None:
-    """Give a graph up; the driver destroys it when all of its launches are done."""
+    """Destroy a graph, which the driver does when all of its launches are done."""
     if os.getpid() == process:
         with driver.relaxed_capture_mode():
             driver.library().cuGraphExecDestroy(graph)

@@ -1,4 +1,4 @@
-"""What is kept of calls, and found by where their arrays are: graphs of whole calls, and iterators."""
+"""Caches of calls, keyed by the addresses of arrays: graphs of whole calls, and iterators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Replays:
         self._known: Recent[Hashable, Replay | bool] = Recent(_MOST)
 
     def find(self, stream: int, arguments: tuple[Any, ...]) -> Replay | None:
-        """Return what enqueues a call, if that is known; None if it has to be done."""
+        """Return the graph of a call, and its description; None if there is none."""
         try:
             key = place_key(arguments)
         except (NoTokenError, TypeError, ValueError):

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from .. import runs as local
+from .. import unique
 from .._arguments.order import signature, two_phases
 from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._ir.iterator import over
 from ..iterators import ConstantIterator, DiscardIterator, ZipIterator
 from ..operators import Op, OpKind
-from ..unique import unique_by_key as local_unique
 from .carry import KeyedCarry, Records
 from .counts import check_counts, three_of
 from .engines import collective
@@ -137,19 +137,9 @@ class UniqueByKey(_Runs):
 
     _aggregates = "d_out_keys"
 
-    def run(
-        self,
-        d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        d_out_num_selected: Any,
-        num_items: int,
-        stream: Any = None,
-    ) -> None:
+    @run_of(unique.UniqueByKey.run)
+    def run(self) -> None:
         """Select from the first `num_items` keys of each shard; `stream` as in `cupar.Algorithm`."""
-        arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
-        self._run(stream, (*arrays, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -332,4 +322,4 @@ def unique_by_key(
     [3 5]
     """
     arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
-    return made(UniqueByKey, group, local_unique, *arrays, op)
+    return made(UniqueByKey, group, unique.unique_by_key, *arrays, op)

@@ -31,7 +31,7 @@ _BYTE = np.dtype(np.uint8)
 
 
 class Sort(Sharded):
-    """What both sorts have in common: all but the local one."""
+    """The common part of both sorts: all but the local one."""
 
     _beside: str  # the parameter of the output for what goes with keys
 
@@ -216,23 +216,23 @@ class Sort(Sharded):
 
 
 def _levels(pieces: int) -> int:
-    """Return how often pairs of pieces are merged until there is one."""
+    """Return the number of levels in which pairs of pieces are merged."""
     return (pieces - 1).bit_length()
 
 
 def _word(place: int) -> int:
-    """Return where the word begins that a byte is in."""
+    """Return the offset of the word that a byte is in."""
     return place // _WORD * _WORD
 
 
 def _words(first: int, last: int, width: int) -> tuple[int, int]:
-    """Return where the words of some items begin and end; an empty range if there are no items."""
+    """Return the range of the words that have some items; an empty one if there are no items."""
     begin = _word(first * width)
     return begin, _word(last * width + _WORD - 1) if last > first else begin
 
 
 def _parts(first: int, last: int, number: int) -> list[tuple[int, int]]:
-    """Return where some parts of a range begin and end: but for its own ends, where words do."""
+    """Return the parts of a range, which begin and end with words but for its own ends."""
     inner = (first + (last - first) * i // number for i in range(1, number))
     ends = [first, *(max(each // _WORD * _WORD, first) for each in inner), last]
     return [*pairwise(ends)]

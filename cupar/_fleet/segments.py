@@ -192,7 +192,7 @@ def segmented_reduce(
 
 
 def _crossing(s: Any) -> Any:
-    """Return where a segment that enters the shard begins and ends, and where one begins that leaves it."""
+    """Return begin and end of a segment that enters the shard, and the begin of one that leaves it."""
     start, stop, base, end = s
     crosses = start < base and stop > base
     return (start if crosses else -1, stop if crosses else -1, start if start < end and stop > end else -1)

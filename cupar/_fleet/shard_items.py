@@ -55,7 +55,7 @@ def items_at(work: Work, group: Group, items: Any, places: list[Any], order: Any
 
 
 def checksums(work: Work, number: int, **arrays: Any) -> dict[str, Any]:
-    """Return what ranks compare of arrays that all of them give: checksums of numbers on the host."""
+    """Return checksums of numbers on the host, which ranks compare, by the names of arrays."""
     found: dict[str, str] = {}
     for name, each in arrays.items():
         items = items_of(work, name, each)

@@ -37,7 +37,7 @@ T = TypeVar("T", bound="Sharded")
 def run_of(
     run: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Decorate the declaration of a method `run` that takes what the one of an algorithm of one GPU takes."""
+    """Decorate the declaration of a `run` that has the parameters of one of an algorithm of one GPU."""
     assert isinstance(run, FunctionType)
 
     def decorate(declared: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
@@ -73,7 +73,7 @@ class Sharded:
     group : Group
     """
 
-    # What classes say of themselves.
+    # Of classes.
     _uses: ClassVar[dict[str, str]] = {}  # where that differs from the number of items with one GPU
     _takes_init = False  # whether the last argument, of the factory and of calls, is an initial value
     _sends_sizes = False  # whether what is sent depends on what ranks give alike
@@ -232,7 +232,7 @@ class Sharded:
     # --- What ranks compare ------------------------------------------------------------------------------
 
     def _alike(self, *arguments: Any) -> dict[str, Any]:
-        """Return what all ranks give to a call, which it does not agree on: by name."""
+        """Return the arguments that must be equal on all ranks but are not exchanged, by name."""
         return {}
 
     def _note(self, arguments: Sequence[Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import sort as local
 from .. import structs
 from .._arguments.order import two_phases
 from .._functions import operators, rows
@@ -15,12 +16,10 @@ from .._functions.calls import Operand, Work
 from .._ir.iterator import over
 from ..operators import Op, OpKind
 from ..sort import SortOrder
-from ..sort import merge_sort as local_merge_sort
-from ..sort import radix_sort as local_radix_sort
 from .engines import collective
 from .group import Group
 from .sample_sort import Sort
-from .sharded import made
+from .sharded import made, run_of
 
 
 class RadixSort(Sort):
@@ -63,20 +62,12 @@ class MergeSort(Sort):
 
     _beside = "d_out_items"
 
-    def run(
-        self,
-        d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        num_items: int,
-        stream: Any = None,
-    ) -> None:
+    @run_of(local.MergeSort.run)
+    def run(self) -> None:
         """Sort `num_items` keys of each shard, with their items if it has any.
 
         `stream` as in `cupar.Algorithm`.
         """
-        self._run(stream, (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -156,7 +147,7 @@ def radix_sort(
     [1 2 3]
     """
     arrays = d_in_keys, d_out_keys, d_in_values, d_out_values
-    return made(RadixSort, group, local_radix_sort, *arrays, order)
+    return made(RadixSort, group, local.radix_sort, *arrays, order)
 
 
 @collective
@@ -202,7 +193,7 @@ def merge_sort(
     >>> print(result)
     [ 1  2 -3]
     """
-    return made(MergeSort, group, local_merge_sort, d_in_keys, d_in_items, d_out_keys, d_out_items, op)
+    return made(MergeSort, group, local.merge_sort, d_in_keys, d_in_items, d_out_keys, d_out_items, op)
 
 
 def in_order(

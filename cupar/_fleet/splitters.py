@@ -24,7 +24,7 @@ Sampler = Callable[[list[_Array]], tuple[_Array, _Array]]
 
 
 def cuts(sizes: Sequence[int], targets: Sequence[int], sampler: Sampler) -> _Array:
-    """Return where each shard is cut so that ranges end where they should.
+    """Return the cuts of each shard that make ranges end at given numbers of items.
 
     Parameters
     ----------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import topk as local
 from .._arguments.order import two_phases
 from .._functions.calls import Work
 from ..sort import SortOrder
-from ..topk import top_k as local_top_k
 from .comm import on_all, raw
 from .engines import collective
 from .shard_items import dtypes_of, two
-from .sharded import Sharded, made
+from .sharded import Sharded, made, run_of
 
 
 class TopK(Sharded):
@@ -19,21 +19,12 @@ class TopK(Sharded):
 
     _last: Any  # the algorithm for the items that all ranks have kept
 
-    def run(
-        self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
-        num_items: int = 0,
-        k: int = 0,
-        stream: Any = None,
-    ) -> None:
+    @run_of(local.TopK.run)
+    def run(self) -> None:
         """Find the first k keys of `num_items` of each shard, with their values if it has any.
 
         `k` is the same on all ranks, and at most the number of all items; `stream` as in `cupar.Algorithm`.
         """
-        self._run(stream, (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, k))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -43,8 +34,8 @@ class TopK(Sharded):
         keys, out_keys, values, out_values, order = given
         self._dtypes = dtypes_of(d_in_keys=keys, d_in_values=values)
         key, value = two(self._dtypes)
-        self._local = local_top_k(keys, key, values, value, order)
-        self._last = local_top_k(key, out_keys, value, out_values, order)
+        self._local = local.top_k(keys, key, values, value, order)
+        self._last = local.top_k(key, out_keys, value, out_values, order)
         for each in self._dtypes:  # what `_all` copies with
             work.copy(work.temporary(1, each), work.temporary(1, each), 1)
 
@@ -123,4 +114,4 @@ def top_k(
     >>> print(largest)
     [9 7]
     """
-    return made(TopK, group, local_top_k, d_in_keys, d_out_keys, d_in_values, d_out_values, order)
+    return made(TopK, group, local.top_k, d_in_keys, d_out_keys, d_in_values, d_out_values, order)
