@@ -63,22 +63,30 @@ class ThreeWayPartition(
 class Select(
     Algorithm,
     family=SELECT,
-    uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1},
+    uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1, "d_flags": "num_items"},
     disjoint_outputs=True,
 ):
     """A selection of the items for which a predicate holds; see `select`."""
 
     def run(
-        self, d_in: Array, d_out: Array, d_num_selected_out: Array, num_items: int, stream: Stream = None
+        self,
+        d_in: Array,
+        d_out: Array,
+        d_num_selected_out: Array,
+        num_items: int,
+        stream: Stream = None,
+        *,
+        d_flags: Array | None = None,
     ) -> None:
         """Select from the first `num_items` items of `d_in`.
 
         There may be 0 items, and 2**32 and more.
 
         `d_out` must have space for as many items as are selected, which is not
-        checked; `stream` as in `Algorithm`.
+        checked. `d_flags` is None if the selection was built without; `stream`
+        as in `Algorithm`.
         """
-        self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
+        self._run(stream, (d_in, d_out, d_num_selected_out, num_items, d_flags))
 
     @two_phases(run)
     def __call__(self) -> None:
@@ -166,6 +174,7 @@ def select(
     d_num_selected_out: ArrayOrType,
     cond: Op,
     *,
+    d_flags: ArrayOrType | None = None,
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
@@ -182,7 +191,10 @@ def select(
     d_num_selected_out : device array, iterator or dtype, 1 item
         Where the number of selected items goes: an integer of 4 or 8 bytes.
     cond : callable, OpKind or RawOp
-        A predicate of one item.
+        A predicate of one item, or of its flag if there are flags.
+    d_flags : device array, iterator, dtype or None, n items
+        What tells which items are selected, in place of the items. An iterator
+        `d_in` is read only where items are selected then.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists exceptions.
@@ -203,15 +215,19 @@ def select(
 
     Notes
     -----
-    It does what CUB's ``DeviceSelect::If`` does, by kernels of cupar's own.
+    It does what CUB's ``DeviceSelect::If`` does, and with flags ``FlaggedIf``,
+    by kernels of cupar's own.
     """
-    items = argument("d_in", d_in)
-    arguments = (
+    told = items = argument("d_in", d_in)
+    arguments = [
         items,
         converting("d_out", d_out, items),
         integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True),
-    )
-    return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, items)}, cc, wait, link)
+    ]
+    if d_flags is not None:
+        told = argument("d_flags", d_flags)
+        arguments.append(told)
+    return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, told)}, cc, wait, link)
 
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:

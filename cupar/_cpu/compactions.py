@@ -88,7 +88,11 @@ def _selected(kit: Kit, keys: str, items: str, kept: Any) -> Any:
 
 def select(kit: Kit) -> Phases:
     holds = kit.predicate("cond")
-    stage = _selected(kit, "d_in", "", inlined(lambda p, i, before, key: holds(p, key)))
+    kept = inlined(lambda p, i, before, key: holds(p, key))
+    if "d_flags" in kit.arguments:
+        flag = kit.read("d_flags")
+        kept = inlined(lambda p, i, before, key: holds(p, flag(p, i)))
+    stage = _selected(kit, "d_in", "", kept)
     return _compacted(kit, stage, "d_num_selected_out", ["d_out"])
 
 

@@ -23,7 +23,6 @@ from ..iterators import (
     CountingIterator,
     PermutationIterator,
     TransformIterator,
-    TransformOutputIterator,
     ZipIterator,
 )
 from ..operators import Op
@@ -45,17 +44,16 @@ class Counted(NamedTuple):
 
 
 def selected(
-    work: Work, items: Any, size: int, keep: Any, dtype: np.dtype[Any], predicate: Any, length: Any = None
+    work: Work, items: Any, number: int, predicate: Any, length: int | None = None, flags: Any = None
 ) -> tuple[Operand, Operand]:
-    """Return what `keep` makes of those items for which a predicate holds, in order, and their number.
+    """Return the items for which a predicate holds, or for whose flags it does, in order, and their number.
 
-    The array has room for all, or for `length` if that is more. `keep` None: the items themselves.
+    The array has room for all, or for `length` if that is more.
     """
-    capacity = size if length is None else max(size, length)
-    out, count = work.empty((capacity,), dtype), work.empty((), INT64)
-    written = out.items if keep is None else TransformOutputIterator(out.items, keep, items.dtype)
-    algorithm = select(items, written, count.items, predicate)
-    work.run(algorithm, items, written, count.items, size)
+    capacity = number if length is None else max(number, length)
+    out, count = work.empty((capacity,), items.dtype), work.empty((), INT64)
+    algorithm = select(items, out.items, count.items, predicate, d_flags=flags)
+    work.run(algorithm, items, out.items, count.items, number, d_flags=flags)
     return out, count
 
 
@@ -65,11 +63,11 @@ def size_of(size: Any) -> int | None:
 
 
 def chosen(
-    work: Work, items: Any, number: int, keep: Any, dtype: np.dtype[Any], predicate: Op, size: int | None
+    work: Work, items: Any, number: int, predicate: Op, size: int | None, flags: Any = None
 ) -> Operand | Counted:
     """Return the items of `selected`, as many as there are; or `size` of them, and the count beside them."""
     length = size_of(size)
-    out, count = selected(work, items, number, keep, dtype, predicate, length)
+    out, count = selected(work, items, number, predicate, length, flags)
     found = work.cut([out], count, length)
     return found[0] if length is None else Counted(*found)
 

@@ -21,7 +21,7 @@ from .described import described
 from .items import Counted, chosen
 from .rows import check_numbers, promoted, reduced
 from .scans import scan_of
-from .values import cast, item
+from .values import cast, is_nonzero, item
 
 if TYPE_CHECKING:
     from .._base.annotations import Array, Axes, DType
@@ -176,7 +176,7 @@ def remove_if(work: Work, x: Operand, predicate: Op, /, *, size: int | None = No
     >>> arrays.remove_if(np.array([3, -1, 4]), lambda a: a < 0)
     array([3, 4])
     """
-    return chosen(work, x.items, x.size, None, x.dtype, unflagged(predicate), size)
+    return chosen(work, x.items, x.size, unflagged(predicate), size)
 
 
 @described(size="length")
@@ -191,8 +191,7 @@ def compress(work: Work, x: Operand, flags: Operand, /, *, size: int | None = No
     check_numbers("flags", flags)
     if flags.shape != x.shape:
         raise ArgumentValueError("flags", f"expected the shape of `x`, {x.shape}, got {flags.shape}")
-    pairs = ZipIterator(x.items, cast(flags.items, _BOOL))
-    return chosen(work, pairs, x.size, operators.first, x.dtype, operators.second, size)
+    return chosen(work, x.items, x.size, is_nonzero, size, flags.items)
 
 
 @described()

@@ -26,7 +26,7 @@ from .calls import Integers, Operand, Work
 from .described import described
 from .items import Counted, chosen, selected, size_of
 from .rows import check_numbers, dtypes_of
-from .values import cast, casting, initial
+from .values import cast, casting, initial, is_nonzero
 
 if TYPE_CHECKING:
     from .._base.annotations import DType
@@ -39,7 +39,7 @@ def copy_if(work: Work, x: Operand, predicate: Op, /, *, size: int | None = None
     >>> arrays.copy_if(np.array([3, -1, 4, -2]), lambda a: a > 0)
     array([3, 4])
     """
-    return chosen(work, x.items, x.size, None, x.dtype, predicate, size)
+    return chosen(work, x.items, x.size, predicate, size)
 
 
 @described("num_items", "like")
@@ -80,14 +80,6 @@ def _is_head(s: Any) -> Any:
     return s[0] < s[1]
 
 
-def _is_nonzero_second(s: Any) -> Any:
-    return s[1] != 0
-
-
-def _index_of_nonzero(s: Any) -> Any:
-    return s[0] if s[1] != 0 else -1
-
-
 def _digit(s: Any) -> Any:
     return (s[0] // s[2]) % s[1]
 
@@ -105,12 +97,8 @@ def nonzero(work: Work, x: Operand, /, *, size: int | None = None) -> tuple[Inte
     if not x.ndim:
         raise ArgumentValueError("x", "expected an array with dimensions, got one without")
     length = size_of(size)
-    pairs = ZipIterator(CountingIterator(np.int64(0)), x.items)
-    if work.library.on_cpu:  # which keeps what it selects from for a while
-        places = TransformIterator(pairs, _index_of_nonzero, INT64)
-        flat, count = selected(work, places, x.size, None, INT64, operators.is_somewhere, length)
-    else:
-        flat, count = selected(work, pairs, x.size, operators.first, INT64, _is_nonzero_second, length)
+    numbers = CountingIterator(np.int64(0))
+    flat, count = selected(work, numbers, x.size, is_nonzero, length, x.items)
     flat, *counts = work.cut([flat], count, length)
     if x.ndim == 1:
         return (flat,) if length is None else Counted((flat,), *counts)

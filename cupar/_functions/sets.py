@@ -18,7 +18,7 @@ from .calls import Flags, Numbers, Operand, Work
 from .described import described
 from .items import Counted, chosen, joined, size_of
 from .rows import check_numbers, compared, positions, scanned_rows, sorted_rows
-from .values import Compared, cast, casting
+from .values import Compared, cast, casting, is_nonzero
 
 _BOOL = np.dtype(bool)
 
@@ -54,8 +54,7 @@ def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
 
 def _kept(work: Work, items: Any, keep: Any, number: int, size: int | None) -> Operand | Counted:
     """Return those of a number of items for which a flag holds, as many as there are, or as `size` says."""
-    pairs = ZipIterator(items, keep)
-    return chosen(work, pairs, number, operators.first, items.dtype, operators.second, size)
+    return chosen(work, items, number, is_nonzero, size, keep)
 
 
 def _are_equal(a: Any, b: Any) -> Any:

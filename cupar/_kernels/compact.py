@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .._ir.nodes import Argument, Discard
 from . import policies
-from .family import Family, members
+from .family import Family, Shape, members
 from .policies import CompactPolicy
 from .tiles import MOST_SHARED, NAMES, check_size, planner, shapes
 from .tuning import Tunable, operator_class, value_types
@@ -113,15 +113,34 @@ def _first(spec: Specialisation) -> tuple[Argument, ...]:
     return spec.arguments[:1]
 
 
-_OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _first)
+def _with_flags(spec: Specialisation) -> Sequence[Argument]:
+    """Return the columns of a selection: the items, or flags and the items that go with them."""
+    items, *_, last = spec.arguments
+    return [last, items] if last.name == "d_flags" else [items]
+
+
+_OF_SELECT, _OF_PARTITION = _tunable("select", _with_flags), _tunable("partition", _first)
+_SELECTED = ("d_in", "d_out", "d_num_selected_out")
+
+
+def _select_shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    names = (*_SELECTED, "d_flags") if spec.has("d_flags") else _SELECTED
+    return shapes("cupar_compact_init", "cupar_select", names, ("cond",))(spec)
+
+
+def _select_traits(spec: Specialisation) -> str:
+    columns = _with_flags(spec)
+    constants = _constants(_OF_SELECT, spec, columns[0].name, *columns)
+    return members(constants, has_flags=len(columns) > 1)
+
 
 SELECT = Family(
     "compact/select.cuh",
     _PROPERTIES,
     NAMES,
-    shapes("cupar_compact_init", "cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
+    _select_shapes,
     planner("cupar_select", _BLOCK_TILES, 8),
-    lambda spec: _constants(_OF_SELECT, spec, "d_in", *_first(spec)),
+    _select_traits,
     tunable=_OF_SELECT,
 )
 

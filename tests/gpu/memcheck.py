@@ -431,6 +431,11 @@ def compactions(dtype, n):
     d_kept = cp.zeros(int(odd.sum()), dtype)
     cupar.select(d_in, d_kept, d_count, is_odd).run(d_in, d_kept, d_count, n)
     assert np.array_equal(d_kept.get(), keys[odd])
+    for given, kept in ((d_in, keys[odd]), (cupar.CountingIterator(np.int64(0)), np.flatnonzero(odd))):
+        d_flags, d_kept = cp.asarray(odd), cp.zeros(int(odd.sum()), kept.dtype)
+        by_flags = cupar.select(given, d_kept, d_count, is_odd, d_flags=d_flags)
+        by_flags.run(given, d_kept, d_count, n, d_flags=d_flags)
+        assert np.array_equal(d_kept.get(), kept)
     parts = [keys[four], keys[odd & ~four], keys[~odd & ~four]]
     d_parts = [cp.zeros(len(part), dtype) for part in parts]
     partition = cupar.three_way_partition(d_in, *d_parts, d_count, is_four, is_odd)

@@ -141,6 +141,17 @@ def test_selections_of_structs_and_iterators(d_in, d_out, count):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "d_in", "d_out"),
+    [("?", "c16", "c16"), ("f4", WORDS, cupar.ZipIterator("i4", "i8")), ("i8", TRIPLE, TRIPLE)],
+)
+def test_selections_by_flags(flag, d_in, d_out):
+    for cc in (75, CC):
+        built = cupar.select(d_in, d_out, "i8", lambda flag: flag != 0, d_flags=flag, cc=cc)
+        assert built.build.cubin_size
+
+
+@pytest.mark.slow
 def test_a_partition_into_iterators():
     built = cupar.three_way_partition(
         "i8",

@@ -94,6 +94,39 @@ def test_select(dtype, count, rng):
             selection.run(d_in, d_out, d_count, n)
 
 
+@every(9)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("flag", ["?", "i1", "u4", "f8"])
+def test_select_by_flags(dtype, flag, rng):
+    """Of arrays that begin anywhere; an iterator's items are read where they are selected alone."""
+    for n in SIZES:
+        for offset in (0, 3):
+            host, flags = items(rng, n, dtype), rng.integers(0, 3, n).astype(flag)
+            d_in, d_flags = cp.zeros(n + offset, dtype)[offset:], cp.zeros(n + offset, flag)[offset:]
+            d_in[:], d_flags[:] = cp.asarray(host), cp.asarray(flags)
+            d_count, expected = cp.full(2, 99, "i8"), host[flags != 0]
+            d_out, d_places = cp.zeros(len(expected) + 1, dtype), cp.zeros(len(expected) + 1, "i8")
+            selection = select(d_in, d_out, d_count, is_set, d_flags=d_flags)
+            nbytes = selection(None, d_in, d_out, d_count, n, d_flags=d_flags)
+            selection(storage(nbytes), d_in, d_out, d_count, n, d_flags=d_flags)
+            for _ in range(2):
+                assert d_count.get().tolist() == [len(expected), 99]
+                np.testing.assert_array_equal(d_out.get()[:-1], expected)
+                assert d_out.get()[-1] == 0
+                selection.run(d_in, d_out, d_count, n, d_flags=d_flags)
+            numbers = cupar.CountingIterator(np.int64(0))
+            select(numbers, d_places, d_count, is_set, d_flags=d_flags).run(
+                numbers, d_places, d_count, n, d_flags=d_flags
+            )
+            assert d_count.get().tolist() == [len(expected), 99]
+            np.testing.assert_array_equal(d_places.get()[:-1], np.flatnonzero(flags))
+            assert d_places.get()[-1] == 0
+
+
+def is_set(flag):
+    return flag != 0
+
+
 @pytest.mark.parametrize("name", AWKWARD)
 def test_partitions_of_awkward_items(name):
     host = np.ascontiguousarray(AWKWARD[name](10_000)).astype("i4")
