@@ -30,7 +30,7 @@ from {dots}_ir.iterator import Iterator
 from {dots}operators import Op, OpKind
 from {dots}reduce import Determinism
 '''
-NAMES = "AnyArray, Array, Arrays, ArraysT, ArrayT, Axes, DType, ItemsT, ItemT, Stream"
+NAMES = "AnyArray, Array, Arrays, ArraysT, ArrayT, Axes, DType, Floats, ItemsT, ItemT, Stream"
 OF_NUMPY = "import numpy as np\nfrom numpy.typing import NDArray\n"
 
 # What annotates operands of bodies, and arrays that users give.

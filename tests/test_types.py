@@ -98,6 +98,9 @@ assert_type(shards.sum(x), Tensor)
 assert_type(shards.unique_counts(items).counts, NDArray[Any])
 arrays.reduce(cupar.CountingIterator(3), num_items=4, like=items).shape
 arrays.searchsorted(items, 3)
+arrays.quantile(items, items)
+arrays.histogram(x, bins=items)
+shards.histogram(x, bins=[1, 2.5], range=(0, 1))
 arrays.isin(items, x)
 
 arrays.sort(3)  # wrong

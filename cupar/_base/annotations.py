@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 
 class _CudaArray(Protocol):
@@ -111,3 +111,5 @@ ItemT = TypeVar("ItemT", bound=np.generic)
 
 DType: TypeAlias = DTypeLike | _DTypeOfPyTorch | None
 Axes: TypeAlias = int | tuple[int, ...] | None
+Floats: TypeAlias = Sequence[float] | NDArray[Any]
+"""Numbers on the host."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import dask.array as da
 import numpy as np
@@ -20,6 +20,9 @@ from ..operators import OpKind
 from .graphs import items_of, taken
 from .reductions import extreme, reduced, scan
 from .sorting import runs_of, sort
+
+if TYPE_CHECKING:
+    from .._base.annotations import Axes, DType
 
 P = ParamSpec("P")
 _DASK = Surface(
@@ -37,7 +40,7 @@ def {name}({parameters}):
 
 
 def _summed(
-    name: str, x: da.Array, /, *, axis: Any = None, keepdims: bool = False, dtype: Any = None
+    name: str, x: da.Array, /, *, axis: Axes = None, keepdims: bool = False, dtype: DType = None
 ) -> da.Array:
     named, items = NAMED[name], items_of(x)
     check_kind(name, items, named.kinds)
@@ -46,11 +49,11 @@ def _summed(
     return reduced(name, x, named.op, axis, None, keepdims, result, needs_items=named.needs_items)
 
 
-def _reduced(name: str, x: da.Array, /, *, axis: Any = None, keepdims: bool = False) -> da.Array:
+def _reduced(name: str, x: da.Array, /, *, axis: Axes = None, keepdims: bool = False) -> da.Array:
     return _summed(name, x, axis=axis, keepdims=keepdims)
 
 
-def _cumulative(name: str, x: da.Array, /, *, axis: int | None = None, dtype: Any = None) -> da.Array:
+def _cumulative(name: str, x: da.Array, /, *, axis: int | None = None, dtype: DType = None) -> da.Array:
     op = OpKind.PLUS if name == "cumulative_sum" else OpKind.MULTIPLIES
     return scan(x, op, axis=axis, dtype=summed(taken("x", x)) if dtype is None else dtype)
 

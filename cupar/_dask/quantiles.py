@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -15,8 +15,11 @@ from . import steps
 from .graphs import Tasks, items_of
 from .sorting import sort
 
+if TYPE_CHECKING:
+    from .._base.annotations import Floats
 
-def quantile(x: da.Array, q: Any, /, *, method: str = "linear") -> da.Array:
+
+def quantile(x: da.Array, q: float | Floats, /, *, method: str = "linear") -> da.Array:
     """Return quantiles of all items; NaN if there is one. They are exact: the array is sorted.
 
     Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -18,6 +18,9 @@ from ..operators import Op, OpKind
 from . import steps
 from .graphs import Tasks, along_axis, flat, items_of, on_cpu, rows_of, taken, without
 from .shipped import ShippedCarry, shipped
+
+if TYPE_CHECKING:
+    from .._base.annotations import Axes, DType, Floats
 
 
 def _combining(x: da.Array, op: Op, init: Any, dtype: Any) -> tuple[ShippedCarry, np.dtype[Any], Any, Any]:
@@ -36,10 +39,10 @@ def reduce(
     op: Op = OpKind.PLUS,
     /,
     *,
-    axis: int | tuple[int, ...] | None = None,
+    axis: Axes = None,
     init: Any = None,
     keepdims: bool = False,
-    dtype: Any = None,
+    dtype: DType = None,
     commutative: bool = True,
 ) -> da.Array:
     """Return all items combined by an operator, or those along axes.
@@ -89,10 +92,10 @@ def reduced(
     called: str,
     x: da.Array,
     op: Op,
-    axis: Any,
+    axis: Axes,
     init: Any,
     keepdims: bool,
-    dtype: Any,
+    dtype: DType,
     commutative: bool = True,
     needs_items: bool = False,
 ) -> da.Array:
@@ -137,7 +140,7 @@ def scan(
     axis: int | None = None,
     init: Any = None,
     exclusive: bool = False,
-    dtype: Any = None,
+    dtype: DType = None,
     method: str = "parallel",
 ) -> da.Array:
     """Return the prefix scan by an operator: each item combines all up to it.
@@ -212,7 +215,7 @@ def scan(
     return tasks.array("result", results, x.chunks, result, direct=True)
 
 
-def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram:
+def histogram(x: da.Array, /, *, bins: int | Floats = 10, range: Floats | None = None) -> Histogram:
     """Count the items in bins; the last bin includes both of its edges.
 
     Parameters

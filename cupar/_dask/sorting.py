@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -15,6 +15,9 @@ from ..operators import Op, OpKind
 from . import pieces, steps, workers
 from .graphs import Tasks, along_axis, on_cpu, rows_of, taken, without
 from .shipped import ShippedCarry, ShippedOrder, shipped
+
+if TYPE_CHECKING:
+    from .._base.annotations import DType
 
 _SAMPLES = 1024  # of each block
 _MOST = 64  # blocks that are cut in as many parts, and merged; ranks of a worker that has several threads
@@ -186,7 +189,7 @@ def reduce_by_key(
     /,
     *,
     equal: Op | None = None,
-    dtype: Any = None,
+    dtype: DType = None,
 ) -> Runs:
     """Return the keys of runs of equal ones, and the items that belong to each run combined.
 

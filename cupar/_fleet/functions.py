@@ -28,7 +28,7 @@ from .group import Group
 from .sort import in_order
 
 if TYPE_CHECKING:
-    from .._base.annotations import Array, DType
+    from .._base.annotations import Array, DType, Floats
 
 
 def call(
@@ -205,7 +205,15 @@ def run_length_encode(work: Work, group: Group, x: Operand, /, *, equal: Op | No
 
 
 @sharded()
-def histogram(work: Work, group: Group, x: Operand, /, *, bins: Any = 10, range: Any = None) -> Histogram:
+def histogram(
+    work: Work,
+    group: Group,
+    x: Operand,
+    /,
+    *,
+    bins: int | Floats = 10,
+    range: Floats | None = None,
+) -> Histogram:
     """Return how many items are in each of some bins, on every rank; the last bin has both its edges.
 
     The result is a named tuple of the counts and the edges.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from .functions import call, cut
 from .group import Group
 from .shard_items import items_at
 from .sort import in_order
+
+if TYPE_CHECKING:
+    from .._base.annotations import Floats
 
 
 @sharded()
@@ -56,7 +58,7 @@ def unique_counts(work: Work, group: Group, x: Operand, /) -> UniqueCounts:
 
 @sharded()
 def quantile(
-    work: Work, group: Group, x: Operand, q: float | Sequence[float], /, *, method: str = "linear"
+    work: Work, group: Group, x: Operand, q: float | Floats, /, *, method: str = "linear"
 ) -> Numbers:
     """Return quantiles of all items of an array in shards, on every rank; NaN if an item is.
 

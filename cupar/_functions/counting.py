@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +41,7 @@ from .rows import (
 from .values import accumulated, cast, casting, initial, integer
 
 if TYPE_CHECKING:
-    from .._base.annotations import Array, DType
+    from .._base.annotations import DType, Floats
 
 _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # bins
@@ -572,8 +571,8 @@ def histogram(
     x: Operand,
     /,
     *,
-    bins: int | Sequence[float] | Array = 10,
-    range: Sequence[float] | None = None,
+    bins: int | Floats = 10,
+    range: Floats | None = None,
     weights: Operand | None = None,
     density: bool = False,
 ) -> Histogram:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .counting import bins_of, check_weights, counted, edges_of, segments
 from .described import described
 from .rows import check_numbers
 from .values import cast
+
+if TYPE_CHECKING:
+    from .._base.annotations import Floats
 
 _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # cells
@@ -66,8 +69,8 @@ def histogramdd(
     x: Operand,
     /,
     *,
-    bins: int | Sequence[Any] = 10,
-    range: Sequence[Sequence[float] | None] | None = None,
+    bins: int | Sequence[Any] | Floats = 10,
+    range: Sequence[Floats | None] | None = None,
     weights: Operand | None = None,
 ) -> HistogramDD:
     """Count the points in each cell of a grid, as ``numpy.histogramdd``.

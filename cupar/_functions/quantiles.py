@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from .rows import check_kind, check_numbers, over_axes, result_shape, sorted_row
 from .values import accumulated, cast, casting, whole
 
 if TYPE_CHECKING:
-    from .._base.annotations import Axes
+    from .._base.annotations import Axes, Floats
 
 _FLOAT = np.dtype(np.float64)
 
@@ -197,7 +196,7 @@ def _first_or_nan(s: Any) -> Any:
 def quantile(
     work: Work,
     x: Operand,
-    q: float | Sequence[float],
+    q: float | Floats,
     /,
     *,
     axis: Axes = None,

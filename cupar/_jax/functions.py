@@ -9,6 +9,7 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from .. import structs
 from .._functions.axes import INT64, axis_of, columns, constant, indices, layout_of
@@ -90,7 +91,7 @@ _SORT = Function("sort", _sort_body, along, jvp=_sorted)
 _SORT_WITH = Function("sort", _with_places, along, jvp=_sorted_with)
 
 
-def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
+def sort(x: ArrayLike, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
     """Return the items sorted along an axis; NaN is the greatest.
 
     Parameters
@@ -143,7 +144,7 @@ def _first_slopes(given: Sequence[Any], tangents: Sequence[Any], *static: Any) -
 _TOP_K = Function("top_k", _top_k_body, along, jvp=_first_slopes)
 
 
-def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
+def top_k(x: ArrayLike, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
     """Return the k greatest items along an axis, sorted, and their indices, as ``jax.lax.top_k``.
 
     Parameters
@@ -233,7 +234,7 @@ _SUMS = Function(
 )
 
 
-def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:
+def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int) -> jax.Array:
     """Return the sums of segments, where ids in any order say which one an item is in.
 
     As ``jax.ops.segment_sum``, and the same in every run: items are added in their order in parts that do not
@@ -306,7 +307,9 @@ def _bins(
 _HISTOGRAM = Function("histogram", _bins)
 
 
-def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) -> jax.Array:
+def histogram(
+    x: ArrayLike, bins: int | Sequence[float] | ArrayLike = 10, range: tuple[float, float] | None = None
+) -> jax.Array:
     """Return how many items are in each of some bins, of which the last one has both its edges.
 
     Parameters

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from .._functions.axes import axis_of
 from .._functions.calls import Operand, Work
@@ -123,7 +124,7 @@ _GRADIENTS = Function(
 
 
 def linear_recurrence(
-    a: jax.Array, b: jax.Array, *, axis: int = -1, initial: jax.Array | None = None, reverse: bool = False
+    a: ArrayLike, b: ArrayLike, *, axis: int = -1, initial: ArrayLike | None = None, reverse: bool = False
 ) -> jax.Array:
     """Return h with ``h[t] = a[t] * h[t - 1] + b[t]`` along an axis.
 

@@ -1,14 +1,13 @@
 """Types of the functions of `cupar.distributed.arrays`, for type checkers; tests/test_stubs.py writes this file."""
 
 # fmt: off
-from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Histogram, Runs, TopK, UniqueCounts
-from .._base.annotations import Array, ArrayT, DType, ItemT
+from .._base.annotations import Array, ArrayT, DType, Floats, ItemT
 from ..operators import Op, OpKind
 
 @overload
@@ -55,9 +54,9 @@ def cumulative_sum(x: NDArray[Any], /, *, dtype: DType = None, group: Any = None
 def cumulative_sum(x: ArrayT, /, *, dtype: DType = None, group: Any = None) -> ArrayT:
     """Return the sums of all items up to each, of all shards, of which each rank gets those of its own."""
 @overload
-def histogram(x: NDArray[Any], /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram[NDArray[Any]]: ...
+def histogram(x: NDArray[Any], /, *, bins: int | Floats = 10, range: Floats | None = None, group: Any = None) -> Histogram[NDArray[Any]]: ...
 @overload
-def histogram(x: ArrayT, /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram[ArrayT]: ...
+def histogram(x: ArrayT, /, *, bins: int | Floats = 10, range: Floats | None = None, group: Any = None) -> Histogram[ArrayT]: ...
 @overload
 def max(x: NDArray[ItemT], /, *, group: Any = None) -> NDArray[ItemT]: ...
 @overload
@@ -78,9 +77,9 @@ def prod(x: NDArray[Any], /, *, dtype: DType = None, group: Any = None) -> NDArr
 def prod(x: ArrayT, /, *, dtype: DType = None, group: Any = None) -> ArrayT:
     """Return the product of the items, of all shards, on every rank."""
 @overload
-def quantile(x: NDArray[Any], q: float | Sequence[float], /, *, method: str = 'linear', group: Any = None) -> NDArray[Any]: ...
+def quantile(x: NDArray[Any], q: float | Floats, /, *, method: str = 'linear', group: Any = None) -> NDArray[Any]: ...
 @overload
-def quantile(x: ArrayT, q: float | Sequence[float], /, *, method: str = 'linear', group: Any = None) -> ArrayT: ...
+def quantile(x: ArrayT, q: float | Floats, /, *, method: str = 'linear', group: Any = None) -> ArrayT: ...
 @overload
 def reduce(x: NDArray[Any], op: Op = OpKind.PLUS, /, *, init: Any = None, commutative: bool = True, dtype: DType = None, group: Any = None) -> NDArray[Any]: ...
 @overload
