@@ -33,14 +33,17 @@ def stream(given: Any, expression: str) -> str:
     return integer("stream", given, expression, "compiled host code takes a handle, an integer, or None;")
 
 
+def refusal(condition: str, message: str) -> str:
+    """Return the line that raises ValueError if a condition holds."""
+    return f"if {condition}: raise ValueError({message!r})"
+
+
 def aligned(name: str, value: str, alignment: int) -> list[str]:
     """Return the lines that check the address of a view."""
-    if alignment < 2:
-        return []
-    return [
-        f"if {value}.address & {alignment - 1}:",
-        f'    raise ValueError("{name}: expected an array aligned to {alignment} bytes")',
-    ]
+    wrong = refusal(
+        f"{value}.address & {alignment - 1}", f"{name}: expected an array aligned to {alignment} bytes"
+    )
+    return [wrong] * (alignment > 1)
 
 
 class CheckedCallable(types.Callable):  # type: ignore[misc]

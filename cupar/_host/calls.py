@@ -25,7 +25,7 @@ from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
 from .._numba_cpu import as_dtype, errors, from_dtype, register_jitable, types
 from . import iterators
-from .arguments import aligned, integer, stream
+from .arguments import aligned, integer, refusal, stream
 from .iterators import IteratorType
 from .problems import number
 from .view_types import ViewType
@@ -165,11 +165,8 @@ class CompiledCall:
                 self.names[f"_{dtype.name}"] = getattr(types, dtype.name)
                 self._checks.append(f"_n_{name} = {number(name, self._given, dtype, self._checks)}")
                 continue
-            self._checks += [
-                f"_n_{name} = {integer(name, kind, name)}",
-                f"if _n_{name} < 0:",
-                f'    raise ValueError("{name}: expected 0 or more")',
-            ]
+            self._checks.append(f"_n_{name} = {integer(name, kind, name)}")
+            self._refuse(f"_n_{name} < 0", f"{name}: expected 0 or more")
         if has_rows:
             self._rows()
 
@@ -178,8 +175,7 @@ class CompiledCall:
         name, size = self._cls._rows, self._given["segment_size"]
         rows = self._given[name]
         if size is not types.none:
-            wrong = "segment_size: expected 1 or more, got 0"
-            self._checks += ["if _n_segment_size == 0:", f"    raise ValueError({wrong!r})"]
+            self._refuse("_n_segment_size == 0", "segment_size: expected 1 or more, got 0")
         elif isinstance(rows, ViewType) and rows.ndim > 1:
             self._checks.append(f"_n_segment_size = _int({name}.shape[{rows.ndim - 1}])")
         else:
@@ -191,15 +187,15 @@ class CompiledCall:
             if items in (None, types.none) and not isinstance(rows, ViewType):
                 integer("num_segments", types.none, "")  # raises
             found = f"_int({name}.size)" if items in (None, types.none) else "_n_num_items"
+            self._checks.append(f"_items, _row = {found}, max(_n_segment_size, 1)")
             wrong = "num_segments: expected an integer, as the items are no whole number of rows"
-            self._checks += [
-                f"_items, _row = {found}, max(_n_segment_size, 1)",
-                "if _items % _row:",
-                f"    raise ValueError({wrong!r})",
-                "_n_num_segments = _items // _row",
-            ]
+            self._refuse("_items % _row", wrong)
+            self._checks.append("_n_num_segments = _items // _row")
         if items is types.none:
             self._checks.append("_n_num_items = _n_num_segments * _n_segment_size")
+
+    def _refuse(self, condition: str, message: str) -> None:
+        self._checks.append(refusal(condition, message))
 
     def _problem(self, function: Any) -> None:
         """Make the problem as calls from Python do: by the algorithm's own function."""
@@ -235,15 +231,11 @@ class CompiledCall:
             )
         if argument.output and not given.writable:
             raise errors.TypingError(f"{name}: expected a view to write to, got one of a read-only array")
-        self._checks += [
-            f"if {name}.size < {items}:",
-            f'    raise ValueError("{name}: has fewer items than {what}")',
-        ]
+        self._refuse(f"{name}.size < {items}", f"{name}: has fewer items than {what}")
         if not given.is_contiguous:
             self._contiguous(name)
         if given.layout != "C" and name not in self._cls._any_order and what != 1:
-            refused = f"    raise ValueError({_ORDER.format(name)!r})"
-            self._checks += [f"if not {self._in_c_order(name)}:", refused]
+            self._refuse(f"not {self._in_c_order(name)}", _ORDER.format(name))
         self._checks += aligned(name, name, dtype.alignment)
         address = f"_int({name}.address)"
         self._values[name] = address if argument.is_pointer else f"_on_stack({address})"
@@ -274,21 +266,16 @@ class CompiledCall:
         conditions = [f"{first}.size == _n_{self._cls._uses[first]}"] if alike else ["False"]
         conditions += [f"{each}.shape == {first}.shape" for each in views[1:] if alike]
         conditions += [f"not {self._in_c_order(each)}" for each in views]
-        self._checks += [
-            f"if not ({' and '.join(map(self._in_c_order, other))} or {' and '.join(conditions)}):",
-            f"    raise ValueError({_ALIKE.format(other[0])!r})",
-        ]
+        all_in_c_order = " and ".join(map(self._in_c_order, other))
+        self._refuse(f"not ({all_in_c_order} or {' and '.join(conditions)})", _ALIKE.format(other[0]))
 
-    def _in_c_order(self, name: str) -> str:
-        """Return the expression of whether a view's items lie in C's order."""
-        return f"_in_order(True, {name}.shape, {name}.strides, {name}.itemsize)"
+    def _in_c_order(self, name: str, c_order: bool = True) -> str:
+        """Return the expression of whether a view's items lie in C's order, or in Fortran's."""
+        return f"_in_order({c_order}, {name}.shape, {name}.strides, {name}.itemsize)"
 
     def _contiguous(self, name: str) -> None:
-        in_c_order = self._in_c_order(name)
-        self._checks += [
-            f"if not {in_c_order} and not {in_c_order.replace('True', 'False')}:",
-            f'    raise ValueError("{name}: got a strided array; copy it first")',
-        ]
+        either = " or ".join([self._in_c_order(name), self._in_c_order(name, c_order=False)])
+        self._refuse(f"not ({either})", f"{name}: got a strided array; copy it first")
 
     def _init(self) -> None:
         """Check the initial value, and name it."""
@@ -316,14 +303,14 @@ class CompiledCall:
     def _device_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         if not isinstance(given, ViewType) or structs.layout(given.numpy_dtype) != structs.layout(dtype):
             raise errors.TypingError(f"h_init: expected cupar.view(array) of {dtype}, got {given}")
-        self._checks += ["if h_init.size < 1:", '    raise ValueError("h_init: has no item")']
+        self._refuse("h_init.size < 1", "h_init: has no item")
         self._values["init"] = "_int(h_init.address)"
 
     def _array_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         found = as_dtype(given.dtype)
         if found != dtype and structs.layout(found) != structs.layout(dtype):
             raise errors.TypingError(f"h_init: {initial.other_dtype('an array', found, dtype)}")
-        self._checks += ["if h_init.size != 1:", '    raise ValueError("h_init: expected one element")']
+        self._refuse("h_init.size != 1", "h_init: expected one element")
         self._values["init"] = "_int(h_init.ctypes.data)"
 
     def _number_init(self, given: Any, dtype: np.dtype[Any]) -> None:
@@ -344,10 +331,8 @@ class CompiledCall:
         self._checks.append("_h_init = _accumulator(h_init)")
         lossless = dtype.kind in "iu" and not (found.kind == "b" or np.can_cast(found, dtype))
         if lossless:
-            self._checks += [
-                "if _h_init != h_init or (_h_init < 0) != (h_init < 0):",
-                f'    raise ValueError("h_init: {dtype} cannot hold it")',
-            ]
+            wrong = "_h_init != h_init or (_h_init < 0) != (h_init < 0)"
+            self._refuse(wrong, f"h_init: {dtype} cannot hold it")
         self._values["init"] = "_on_stack(_h_init)"
 
 

@@ -31,6 +31,7 @@ from .._numba_cpu import (
     unbox,
 )
 from . import native, view_types
+from .arguments import refusal
 from .portable import Portable, digest, interned
 
 _WORDS = {"items": 3, "index": 2}  # of slots; others have those of their bytes
@@ -158,17 +159,13 @@ def checks_of(kind: IteratorType, name: str, items: str) -> list[str]:
     for slot, at, _ in kind.slots():
         if slot.kind == "items":
             start, size = (f"_words_{name}[{at + k}]" for k in (1, 2))
-            lines += [
-                f"if _does_not_fit({start}, {size}, {slot.step}, {items}):",
-                f'    raise ValueError("{name}: an array of the iterator has too few items")',
-            ]
+            wrong = f"_does_not_fit({start}, {size}, {slot.step}, {items})"
+            lines.append(refusal(wrong, f"{name}: an array of the iterator has too few items"))
         if slot.kind == "index" and slot.step:
             start, end = (f"_words_{name}[{at + k}]" for k in (0, 1))
             last = f"{start} + ({items} - 1) * {slot.step}"
-            lines += [
-                f"if {end} and {items} and (min({start}, {last}) < 0 or max({start}, {last}) >= {end}):",
-                f'    raise ValueError("{name}: uses items that an iterator does not have")',
-            ]
+            wrong = f"{end} and {items} and (min({start}, {last}) < 0 or max({start}, {last}) >= {end})"
+            lines.append(refusal(wrong, f"{name}: uses items that an iterator does not have"))
     return lines
 
 

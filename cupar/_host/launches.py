@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .._device.kernels import LaunchConfig
-from .._launch.words import DIMENSIONS, IN_RECORD, PLACES, STATUS, STORE, STREAM, SUM
+from .._launch.words import DIMENSIONS, IN_RECORD, OWN, PLACES, STATUS, STORE, STREAM, SUM
 from .._numba_cpu import cgutils, cpu_target, global_compiler_lock, ir
 from .native import ALIGNMENT, I64, WORDS, called, set_word, word_at
 
@@ -35,6 +35,9 @@ _FIELDS = (
 _NO_SHAPE = 999  # CUDA_ERROR_UNKNOWN: no plan has a shape that the build has not
 
 
+_kept: list[Any] = []
+
+
 @functools.cache
 @global_compiler_lock
 def functions() -> tuple[int, ...]:
@@ -43,24 +46,22 @@ def functions() -> tuple[int, ...]:
     - ``launch(table, shape, call)``: see `launcher`.
     - ``emit(table, shapes, number, call)`` launches a shape by its number, unless a launch before it has
       failed, and sets the call's status.
+    - ``publish(address, word)``: see `publish`.
     """
     library = cpu_target.target_context.codegen().create_library("cupar")
     module = library.create_ir_module("cupar")
     launch = launcher(module)
     launch.linkage = "external"
-    emit = ir.Function(module, ir.FunctionType(I64, [I64] * 4), "cupar_emit")
+    emit, store = (
+        ir.Function(module, ir.FunctionType(I64, [I64] * count), f"cupar_{name}")
+        for name, count in zip(OWN[1:], (4, 2), strict=True)
+    )
     _write_emit(emit, launch)
-    return _compiled(library, module, launch, emit)
-
-
-def _compiled(library: Any, module: Any, *functions: Any) -> tuple[int, ...]:
+    _write_publish(store)
     library.add_ir_module(module)
     library.finalize()
     _kept.append(library)
-    return tuple(library.get_pointer_to_function(each.name) for each in functions)
-
-
-_kept: list[Any] = []
+    return tuple(library.get_pointer_to_function(each.name) for each in (launch, emit, store))
 
 
 def publish(place: np.ndarray[Any, Any], word: int) -> None:
@@ -68,22 +69,8 @@ def publish(place: np.ndarray[Any, Any], word: int) -> None:
 
     Python has no store with release semantics, without which aarch64 may show them the word first.
     """
-    _publisher()(place.ctypes.data, word)
-
-
-@functools.cache
-@global_compiler_lock
-def _publisher() -> Callable[[int, int], None]:
-    library = cpu_target.target_context.codegen().create_library("cupar_publish")
-    module = library.create_ir_module("cupar_publish")
-    kind = ir.FunctionType(ir.VoidType(), [I64] * 2)
-    function = ir.Function(module, kind, "cupar_publish")
-    builder = ir.IRBuilder(function.append_basic_block())
-    address, word = function.args
-    builder.store_atomic(word, builder.inttoptr(address, WORDS), "release", 8)
-    builder.ret_void()
-    (found,) = _compiled(library, module, function)
-    return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(found)
+    store = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)(functions()[OWN.index("publish")])
+    store(place.ctypes.data, word)
 
 
 def call_own(builder: Any, table: Any, name: str, *given: Any) -> Any:
@@ -112,6 +99,13 @@ def _write_emit(function: Any, launch: Any) -> None:
     with builder.if_then(builder.icmp_unsigned("==", word_at(builder, call, STATUS), I64(0))):
         status = builder.call(launch, [table, word_at(builder, shapes, number), call])
         set_word(builder, call, STATUS, status)
+    builder.ret(I64(0))
+
+
+def _write_publish(function: Any) -> None:
+    address, word = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.store_atomic(word, builder.inttoptr(address, WORDS), "release", 8)
     builder.ret(I64(0))
 
 

@@ -25,6 +25,7 @@ from .._numba_cpu import (
     signature,
     types,
 )
+from .arguments import refusal
 from .view_types import ViewType
 
 # As lowered calls: an overload of each would be a function more to compile.
@@ -95,16 +96,13 @@ def number(name: str, given: Mapping[str, Any], dtype: np.dtype[Any], lines: lis
     """Check a number, or an array of one element; return its expression in a dtype."""
     kind, value = given[name], name
     if isinstance(kind, types.Array):
-        message = f"{name}: expected a number or an array of one element"
-        lines += [f"if {name}.size != 1:", f"    raise ValueError({message!r})"]
+        lines.append(refusal(f"{name}.size != 1", f"{name}: expected a number or an array of one element"))
         kind, value = kind.dtype, f"{name}.item()"
     found = as_dtype(kind) if isinstance(kind, (types.Number, types.Boolean)) else np.dtype(object)
     if found.kind not in ("biuf" if dtype.kind == "f" else "biu"):
         expected = "a real number" if dtype.kind == "f" else "an integer"
         raise errors.TypingError(f"{name}: expected {expected}, or a NumPy array of one, got {given[name]}")
     if {found.kind, dtype.kind} == {"i", "u"} and found.itemsize >= (8 if found.kind == "u" else 0):
-        lines += [
-            f"if {value} {'< 0' if found.kind == 'i' else '> _uint64(9223372036854775807)'}:",
-            f'    raise ValueError("{name}: {dtype} cannot hold it")',
-        ]
+        wrong = f"{value} {'< 0' if found.kind == 'i' else '> _uint64(9223372036854775807)'}"
+        lines.append(refusal(wrong, f"{name}: {dtype} cannot hold it"))
     return f"_{dtype.name}({value})"

@@ -13,6 +13,7 @@ import numpy as np
 from .._arguments.order import ordered
 from .._base.causes import brief, place
 from .._base.digests import sha256
+from .._base.errors import ArgumentTypeError
 from .._call.built import Build
 from .._device import arrays, driver
 from .._fingerprint import walk
@@ -256,7 +257,7 @@ def _parameters(function: FunctionType) -> Sequence[str]:
     found = inspect.signature(function).parameters
     for each in found.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY):
-            raise TypeError(
-                f"function: parameter {each} of kernel {function.__name__}: write parameters by position"
+            raise ArgumentTypeError(
+                "function", f"parameter {each} of kernel {function.__name__}: write parameters by position"
             )
     return tuple(found)

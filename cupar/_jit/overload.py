@@ -9,6 +9,7 @@ from typing import Any
 
 from .._arguments.order import ordered
 from .._base.causes import brief
+from .._base.errors import ArgumentValueError
 from .._call.algorithm import Launchable
 from .._device import driver
 from .._ir.cpp import kernel_symbol
@@ -119,9 +120,10 @@ class LoadedKernel(Loaded):
             blocks = config.grid[0] * config.grid[1] * config.grid[2]
             at_once = self.most_blocks(config.threads, config.shared)
             if blocks > at_once:
-                raise ValueError(
-                    f"grid: has {blocks} blocks, and kernel {self.name} waits for its whole grid, of which "
-                    f"{at_once} blocks run at once on this card: see max_cooperative_grid_blocks"
+                raise ArgumentValueError(
+                    "grid",
+                    f"has {blocks} blocks, and kernel {self.name} waits for its whole grid, of which "
+                    f"{at_once} blocks run at once on this card: see max_cooperative_grid_blocks",
                 )
 
     def most_blocks(self, threads: int, shared: int) -> int:
@@ -234,7 +236,9 @@ class Overload(Launchable):
     def inspect_asm(self, cc: Any = None) -> str:
         """Return the PTX of all that is linked, for its own compute capability."""
         if cc is not None and parse_cc(cc) != self._spec.cc:
-            raise ValueError(f"cc: this was compiled for {self._spec.cc}, got {cc!r}: compile it for that")
+            raise ArgumentValueError(
+                "cc", f"this was compiled for {self._spec.cc}, got {cc!r}: compile it for that"
+            )
         return self.build.ptx()
 
     def inspect_sass(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.errors import ArgumentTypeError
 from .._device import arrays
 from .._ir.signature import Signature, UnknownError, from_numba, parse
 from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
@@ -32,8 +33,8 @@ def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
     """
     given = _given(signature)
     if len(given) != len(names):
-        raise TypeError(
-            f"signature: has {len(given)} types, the kernel has {len(names)} parameters: {signature}"
+        raise ArgumentTypeError(
+            "signature", f"has {len(given)} types, the kernel has {len(names)} parameters: {signature}"
         )
     return tuple(type_of(name, each) for name, each in zip(names, given, strict=True))
 
@@ -65,7 +66,7 @@ def text_of(signature: Any) -> str:
     try:
         return _numba.signature_text(signature)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"signature: {error}: write it as in 'float32(float32, int64)'") from None
+        raise ArgumentTypeError("signature", f"{error}: write it as in 'float32(float32, int64)'") from None
 
 
 def _given(signature: Any) -> tuple[Any, ...]:
@@ -79,7 +80,9 @@ def _given(signature: Any) -> tuple[Any, ...]:
 
 def _check_void(result: Any) -> None:
     if result is not None and str(result) not in ("none", "void"):
-        raise TypeError(f"signature: a kernel returns nothing, got {result} as its result: write void(...)")
+        raise ArgumentTypeError(
+            "signature", f"a kernel returns nothing, got {result} as its result: write void(...)"
+        )
 
 
 def type_of(name: str, given: Any) -> Type:
@@ -103,7 +106,7 @@ def type_of(name: str, given: Any) -> Type:
         if found is not None:
             return found
         if not arrays.is_device_array(given):
-            raise TypeError(f"{name}: a kernel cannot have a parameter of numba's type {given}")
+            raise ArgumentTypeError(name, f"a kernel cannot have a parameter of numba's type {given}")
     return typeof(name, given)
 
 
@@ -112,14 +115,16 @@ def _parsed(text: str) -> Any:
     try:
         found = parse(text)
     except SyntaxError:
-        raise TypeError(f"signature: expected one as in 'void(float32[:], int64)', got {text!r}") from None
+        raise ArgumentTypeError(
+            "signature", f"expected one as in 'void(float32[:], int64)', got {text!r}"
+        ) from None
     except UnknownError:
         from .. import _numba
 
         try:
             return _numba.parsed(text)  # which knows more
         except Exception as error:
-            raise TypeError(f"signature: {text!r}: {error}") from None
+            raise ArgumentTypeError("signature", f"{text!r}: {error}") from None
     if isinstance(found, Signature):
         _check_void(found.result)
         return found.parameters

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._arguments.order import ordered
+from .._base.errors import ArgumentTypeError
 from .._base.generated import define, fill
 from .._device import arrays, driver, streams
 from .._ir.operator import CapturedState
@@ -297,7 +298,7 @@ def _reader(state: CapturedState, capture: Any, kind: Type) -> Callable[[list[An
         array = capture.of(state.function)
         found = typeof(name, array)
         if found != kind:
-            raise TypeError(f"{name}: this kernel was compiled for {kind}, got {found}")
+            raise ArgumentTypeError(name, f"this kernel was compiled for {kind}, got {found}")
         return values(name, kind, array, lent)
 
     return read

@@ -46,7 +46,7 @@ FUNCTIONS = (
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
 )
-OWN = ("launch", "emit")  # functions that read the words of launches
+OWN = ("launch", "emit", "publish")  # functions that read and write words
 PLACES = {name: place for place, name in enumerate((*FUNCTIONS, "pool", "context", *OWN))}
 FIRST = len(PLACES)  # words of the head
 
