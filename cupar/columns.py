@@ -110,6 +110,7 @@ def column_reduce(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ColumnReduce:
     """Build a reduction along columns, or fetch it from the cache.
 
@@ -134,9 +135,10 @@ def column_reduce(
         has integers added in int64. With None there is no initial value, the
         accumulator has `d_in`'s dtype, and columns of 0 items leave `d_out` as
         it was.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -167,6 +169,7 @@ def inclusive_column_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ColumnScan:
     """Build an inclusive scan along columns, or fetch it from the cache.
 
@@ -193,9 +196,10 @@ def inclusive_column_scan(
         none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
         integers added in int64. Without one, the accumulator has `d_in`'s
         dtype.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -228,6 +232,7 @@ def exclusive_column_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ColumnScan:
     """Build an exclusive scan along columns, or fetch it from the cache.
 
@@ -253,9 +258,10 @@ def exclusive_column_scan(
         the scan runs. Its dtype is the accumulator's. A number of Python's has
         none, and takes `d_in`'s, in which sums may wrap: ``np.int64(0)`` has
         integers added in int64.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

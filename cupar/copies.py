@@ -87,6 +87,7 @@ def segmented_copy(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedCopy:
     """Build a copy of segments, or fetch it from the cache.
 
@@ -109,9 +110,10 @@ def segmented_copy(
         The same. None: segments are written one after another.
     d_out_num_items : device array, iterator, dtype or None
         One integer: the number of items of all segments.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        iterators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that iterators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

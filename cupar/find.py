@@ -45,6 +45,7 @@ def find_if(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> FindIf:
     """Build a search for the first item that fits, or fetch it from the cache.
 
@@ -62,9 +63,10 @@ def find_if(
     none : int, optional
         The result if it holds for no item: -1, or by default the number
         of items.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -76,6 +76,7 @@ def histogram_even(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Histogram:
     """Build a histogram with bins of equal width, or fetch it from the cache.
 
@@ -98,9 +99,10 @@ def histogram_even(
         in uint64 if the samples are, else in int64.
     num_samples : int
         Number of samples. Only checked here.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -186,6 +188,7 @@ def histogram_range(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> HistogramRange:
     """Build a histogram between given levels, or fetch it from the cache.
 
@@ -206,9 +209,10 @@ def histogram_range(
         samples.
     num_samples : int
         How many samples there will be. Only checked here.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -75,6 +75,7 @@ def reduce_by_index(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ReduceByIndex:
     """Build a reduction by index, or fetch it from the cache.
 
@@ -105,9 +106,10 @@ def reduce_by_index(
         `Determinism.NOT_GUARANTEED`: sums of floats by `OpKind.PLUS` may be
         rounded differently in each run, which is quicker if there are more than
         a few thousand bins. All else is the same in every run.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

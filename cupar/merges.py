@@ -66,6 +66,7 @@ def merge(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Merge:
     """Build a stable merge of two sorted ranges, or fetch it from the cache.
 

@@ -122,6 +122,7 @@ def segmented_nth_element(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedNthElement:
     """Build a per-segment search for the n-th element, or fetch it from the cache.
 
@@ -150,9 +151,10 @@ def segmented_nth_element(
     nans : {"last", "propagate"}, optional
         NaNs come last in the order, or the results of a segment with a NaN are
         NaN.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -106,6 +106,7 @@ def three_way_partition(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ThreeWayPartition:
     """Build a partition into three arrays, or fetch it from the cache.
 
@@ -126,9 +127,10 @@ def three_way_partition(
         bytes.
     select_first_part_op, select_second_part_op : callable, OpKind or RawOp
         Predicates of one item.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -178,6 +180,7 @@ def select(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Select:
     """Build a selection by a predicate, or fetch it from the cache.
 
@@ -195,9 +198,10 @@ def select(
     d_flags : device array, iterator, dtype or None, n items
         What tells which items are selected, in place of the items. An iterator
         `d_in` is read only where items are selected then.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -69,6 +69,7 @@ def reduce_into(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Reduce:
     """Build a reduction, or fetch it from the cache.
 
@@ -94,9 +95,10 @@ def reduce_into(
     commutative : bool, optional
         False: `op` need not be commutative. Items are combined in their order,
         the initial value before them, in any grouping.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -134,6 +134,7 @@ def reduce_by_key(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ReduceByKey:
     """Build a reduction of runs of equal keys, or fetch it from the cache.
 
@@ -168,9 +169,10 @@ def reduce_by_key(
         none, and takes `d_in_values`', in which sums may wrap: ``np.int64(0)``
         has integers added in int64. Without one, the accumulator has
         `d_in_values`' dtype.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -222,6 +224,7 @@ def exclusive_scan_by_key(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ScanByKey:
     """Build an exclusive scan by key, or fetch it from the cache.
 
@@ -249,9 +252,10 @@ def exclusive_scan_by_key(
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which
         structs do not have.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -291,6 +295,7 @@ def inclusive_scan_by_key(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> ScanByKey:
     """Build an inclusive scan by key, or fetch it from the cache.
 
@@ -320,9 +325,10 @@ def inclusive_scan_by_key(
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which
         structs do not have.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -376,6 +382,7 @@ def run_length_encode(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> RunLengthEncode:
     """Build a run-length encoding, or fetch it from the cache.
 
@@ -397,9 +404,10 @@ def run_length_encode(
     equality_op : callable, OpKind or RawOp, optional
         Whether an item is equal to the one before it. By default ``==``, which
         structs do not have.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

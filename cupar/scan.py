@@ -46,6 +46,7 @@ def exclusive_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Scan:
     """Build an exclusive scan, or fetch it from the cache.
 
@@ -67,9 +68,10 @@ def exclusive_scan(
         Its dtype is the accumulator's. A number of Python's has none, and takes
         `d_in`'s, in which sums may wrap: ``np.int64(0)`` has integers added in
         int64.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -105,6 +107,7 @@ def inclusive_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> Scan:
     """Build an inclusive scan, or fetch it from the cache.
 
@@ -127,9 +130,10 @@ def inclusive_scan(
         `d_in`'s, in which sums may wrap: ``np.int64(0)`` has integers added in
         int64. With None there is no initial value, and the accumulator has
         `d_in`'s dtype.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

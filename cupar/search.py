@@ -90,6 +90,7 @@ def lower_bound(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> BinarySearch:
     """Build a search for first places of insertion, or fetch it from the cache.
 
@@ -111,9 +112,10 @@ def lower_bound(
         Promises that `d_values` are sorted by `comp`, too, which makes many of
         them several times quicker to find. If they are not, the contents of
         `d_out` are undefined, but nothing else is.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -151,6 +153,7 @@ def upper_bound(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> BinarySearch:
     """Build a search for last places of insertion, or fetch it from the cache.
 
@@ -172,9 +175,10 @@ def upper_bound(
         Promises that `d_values` are sorted by `comp`, too, which makes many of
         them several times quicker to find. If they are not, the contents of
         `d_out` are undefined, but nothing else is.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

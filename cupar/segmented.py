@@ -109,6 +109,7 @@ def segmented_reduce(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedReduce:
     """Build a segmented reduction, or fetch it from the cache.
 
@@ -138,9 +139,10 @@ def segmented_reduce(
     commutative : bool, optional
         False: `op` need not be commutative. Items are combined in their order,
         the initial value before them, in any grouping.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -294,6 +296,7 @@ def segmented_sort(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedSort:
     """Build a stable sort of each segment, or fetch it from the cache.
 
@@ -330,9 +333,10 @@ def segmented_sort(
     op : callable, OpKind, RawOp or None
         In place of `order`: whether its first key goes before its second, a
         strict weak order.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

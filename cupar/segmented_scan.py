@@ -98,6 +98,7 @@ def inclusive_segmented_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedScan:
     """Build an inclusive scan of segments, or fetch it from the cache.
 
@@ -133,9 +134,10 @@ def inclusive_segmented_scan(
         dtype.
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -170,6 +172,7 @@ def exclusive_segmented_scan(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedScan:
     """Build an exclusive scan of segments, or fetch it from the cache.
 
@@ -204,9 +207,10 @@ def exclusive_segmented_scan(
         integers added in int64.
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

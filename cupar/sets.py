@@ -72,6 +72,7 @@ def set_union(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SetOperation:
     """Build the union of two sorted ranges, or fetch it from the cache.
 
@@ -109,6 +110,7 @@ def set_intersection(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SetOperation:
     """Build the intersection of two sorted ranges, or fetch it from the cache.
 
@@ -142,6 +144,7 @@ def set_difference(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SetOperation:
     """Build the difference of two sorted ranges, or fetch it from the cache.
 
@@ -175,6 +178,7 @@ def set_symmetric_difference(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SetOperation:
     """Build the symmetric difference of two ranges, or fetch it from the cache.
 

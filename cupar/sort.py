@@ -86,6 +86,7 @@ def merge_sort(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> MergeSort:
     """Build a stable sort by a comparison, or fetch it from the cache.
 
@@ -103,9 +104,10 @@ def merge_sort(
         be the inputs themselves. `d_out_items` is None if `d_in_items` is.
     op : callable, OpKind or RawOp
         Whether its first key goes before its second: a strict weak order.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -237,6 +239,7 @@ def radix_sort(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> RadixSort:
     """Build a stable sort of numbers by their bits, or fetch it from the cache.
 
@@ -257,9 +260,10 @@ def radix_sort(
         `DoubleBuffer`.
     order : SortOrder
         By default the smallest come first.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -93,6 +93,7 @@ def top_k(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> TopK:
     """Build a top-k, or fetch it from the cache.
 
@@ -114,9 +115,10 @@ def top_k(
         Where the values go, of the same dtype; None if there are none.
     order : SortOrder
         By default the largest come first.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -244,6 +246,7 @@ def segmented_top_k(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> SegmentedTopK:
     """Build a per-segment top-k, or fetch it from the cache.
 
@@ -272,9 +275,10 @@ def segmented_top_k(
         `num_segments` items. Of any integer dtype. Both None: rows.
     order : SortOrder
         By default the largest come first.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

@@ -65,6 +65,7 @@ def unary_transform(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> UnaryTransform:
     """Build a transform of one array, or fetch it from the cache.
 
@@ -79,9 +80,10 @@ def unary_transform(
         returns is converted to its dtype.
     op : callable, OpKind or RawOp
         An operator on one value of `d_in`'s dtype.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------
@@ -117,6 +119,7 @@ def binary_transform(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> BinaryTransform:
     """Build a transform of two arrays, or fetch it from the cache.
 
@@ -131,9 +134,10 @@ def binary_transform(
         returns is converted to its dtype.
     op : callable, OpKind or RawOp
         An operator on a value of `d_in1`'s dtype and one of `d_in2`'s.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

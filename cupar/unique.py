@@ -73,6 +73,7 @@ def unique_by_key(
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
+    numbers: str | None = None,
 ) -> UniqueByKey:
     """Build a selection of unique keys, or fetch it from the cache.
 
@@ -96,9 +97,10 @@ def unique_by_key(
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable, OpKind or RawOp
         Whether two keys are equal.
-    cc, wait, link : optional
-        What to build for (90, "cpu"), whether to wait for that, and code that
-        operators call: see `Algorithm`, which also lists exceptions.
+    cc, wait, link, numbers : optional
+        What to build for (90, "cpu"), whether to wait for that, code that operators
+        call, and whether numbers that they read stay in it: see `Algorithm`, which also
+        lists exceptions.
 
     Returns
     -------

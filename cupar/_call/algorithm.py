@@ -312,7 +312,7 @@ class Launchable:
 class Algorithm(Launchable):
     """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
 
-    All factories take three arguments by name:
+    All factories take these arguments by name:
 
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
@@ -323,6 +323,9 @@ class Algorithm(Launchable):
         Device code that operators call beside their own: the path of a file (``.ltoir``, ``.ptx``, ``.cu``,
         ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.LTOIR(…)`` and its like of numba.cuda, an
         ``ObjectCode`` of cuda.core, or a list of these.
+    numbers : {"constant"}, optional
+        Numbers that operators read stay constants of the code, so that each value is a build. By default they
+        become arguments once they change. Iterators bring operators that are built as they were made.
 
     They raise ``TypeError`` or ``ValueError`` if an argument is invalid, or the operator cannot be
     compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.

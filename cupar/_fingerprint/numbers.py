@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from .._base.data import dataclass
+from .._base.errors import ArgumentValueError
 
 if TYPE_CHECKING:
     from .bytecode import Chain
@@ -123,6 +124,13 @@ def chosen() -> Chosen | None:
     if found is None and os.environ.get("CUPAR_NUMBERS", "").strip().lower() == "constant":
         return {}
     return found
+
+
+def choice(given: Any) -> Chosen:
+    """Return the choice that users give to factories as `numbers`."""
+    if not isinstance(given, str) or given != "constant":
+        raise ArgumentValueError("numbers", f"expected 'constant' or None, got {given!r}")
+    return {}
 
 
 def choosing(choice: Chosen | None, function: Callable[..., T], *args: Any, **named: Any) -> T:

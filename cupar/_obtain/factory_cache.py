@@ -32,7 +32,7 @@ from .._base.device import is_cpu, using
 from .._base.sizes import is_size
 from .._call.algorithm import Launchable
 from .._device import arrays, driver, readers
-from .._fingerprint import registries, walk
+from .._fingerprint import numbers, registries, walk
 from .._ir.iterator import Iterator
 from .target import is_cpu_name
 
@@ -131,7 +131,9 @@ def _make(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any
     """Call a factory; errors show the user's frames alone."""
     try:
         with walk.fingerprint_scope():
-            return factory(*args, **named)
+            if named.get("numbers") is None:
+                return factory(*args, **named)
+            return numbers.choosing(numbers.choice(named["numbers"]), factory, *args, **named)
     except RecursionError as error:
         raise nested(factory.__name__) from cause(error)
     except EXPECTED as error:
@@ -142,7 +144,8 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: repeated requests are answered from a table.
 
     It relies on names of parameters: `h_init` is the initial value, and those that begin with ``d_``,
-    ``start_`` or ``end_``, which come first, are data, of which only the type matters.
+    ``start_`` or ``end_``, which come first, are data, of which only the type matters. What is given as
+    `numbers` holds for all operators that the factory resolves; itself, it does nothing with it.
     """
     on_gpu, on_cpu = _lookup(factory, False), _lookup(factory, True)
 

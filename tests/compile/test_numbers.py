@@ -169,6 +169,24 @@ def test_constants(made, where, empty_cache):
     assert len(keys) == 3
 
 
+def test_the_argument_of_factories(empty_cache):
+    def keys(**named):
+        built = [
+            cupar.unary_transform("f4", "f4", in_closure(k), cc="cpu", **named).build for k in (0.3, 0.7, 0.9)
+        ]
+        return [each.key for each in built]
+
+    as_arguments = keys()
+    constants = keys(numbers="constant")
+    assert len({*as_arguments}) == 2
+    assert len({*constants}) == 3
+    assert keys(numbers="constant") == constants
+    assert as_arguments[0] == constants[0] != keys()[0] == as_arguments[1] == keys(numbers=None)[2]
+    for wrong in ("argument", 3, True, ""):
+        with pytest.raises(ValueError, match="^numbers: expected 'constant' or None, got"):
+            cupar.unary_transform("f4", "f4", in_closure(0.3), cc="cpu", numbers=wrong)
+
+
 def test_a_divisor_that_is_a_power_of_two_is_a_constant(empty_cache):
     keys = [transformed(divided(k), "gpu", X)[1] for k in (3.0, 5.0, 4.0, 8.0, 6.0)]
     assert len({*keys}) == 4
