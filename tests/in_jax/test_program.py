@@ -1,12 +1,14 @@
 """Recordings that would be other calls than those that were made."""
 
+import json
+
 import numpy as np
 import pytest
 
 pytest.importorskip("jax")
 pytest.importorskip("numba")
 
-from cupar._jax import addresses, program
+from cupar._jax import addresses, program, resolved
 from cupar.iterators import PermutationIterator, ReverseIterator
 
 F4 = np.dtype("f4")
@@ -194,3 +196,12 @@ def test_a_block_in_a_block():
     outer = addresses.packed("=3x12sQ", inner, addresses.Address(1, 5))
     assert outer.places == [(7, 2), (15, 1)]
     assert outer.data == bytes(7) + b"\xff" * 8 + (5).to_bytes(8, "little")
+
+
+def test_a_program_of_another_version_is_refused_by_name():
+    """Such as those whose launches had another format: they named kernels otherwise."""
+    other = json.dumps({"device": "cpu", "functions": [["kernel", "a" * 64, "reduce_into", "cupar_reduce"]]})
+    with pytest.raises(
+        resolved.MissingError, match=r"another version of cupar \(kernel\): trace and compile"
+    ):
+        resolved.functions(other)

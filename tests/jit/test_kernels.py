@@ -351,8 +351,9 @@ def test_what_is_no_signature(given, message):
     ],
 )
 def test_options_that_cannot_be_had(options, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         cupar.jit(**options)(axpy)
+    assert "cc" in options or [caught.value.parameter] == [*options]
 
 
 def test_what_cannot_be_decorated():
