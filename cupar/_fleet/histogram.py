@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import histogram as local
 from .._arguments.order import two_phases
@@ -10,6 +10,9 @@ from .._functions.calls import Work
 from .engines import collective
 from .shard_items import items_of
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 _LEVELS = "number of levels", "lower level", "upper level"
 
@@ -44,8 +47,8 @@ class Histogram(Sharded):
 
 @collective
 def histogram_even(
-    d_samples: Any,
-    d_histogram: Any,
+    d_samples: Array,
+    d_histogram: Array,
     h_num_output_levels: Any,
     h_lower_level: Any,
     h_upper_level: Any,

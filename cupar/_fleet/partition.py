@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import partition as local
 from .._arguments.order import two_phases
@@ -14,6 +14,9 @@ from ..transform import unary_transform
 from .counts import Counts, check_counts
 from .engines import collective
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 
 class _Kept(Sharded):
@@ -83,7 +86,7 @@ def _left(s: Any) -> Any:
 
 
 @collective
-def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: Any = None) -> Select:
+def select(d_in: Array, d_out: Array, d_num_selected_out: Array, cond: Op, *, group: Any = None) -> Select:
     """Build a selection from an array in shards by a predicate: selected items stay on their rank.
 
     Parameters
@@ -125,11 +128,11 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: A
 
 @collective
 def three_way_partition(
-    d_in: Any,
-    d_first_part_out: Any,
-    d_second_part_out: Any,
-    d_unselected_out: Any,
-    d_num_selected_out: Any,
+    d_in: Array,
+    d_first_part_out: Array,
+    d_second_part_out: Array,
+    d_unselected_out: Array,
+    d_num_selected_out: Array,
     select_first_part_op: Op,
     select_second_part_op: Op,
     *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import reduce as local
 from .._arguments.order import two_phases
@@ -16,6 +16,9 @@ from .carry import Carry, Records, value_in
 from .engines import collective
 from .replay import IteratorCache
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 
 def _there(record: Any) -> Any:
@@ -72,7 +75,7 @@ class Reduce(Sharded):
 
 @collective
 def reduce_into(
-    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, commutative: bool = True, group: Any = None
+    d_in: Array, d_out: Array, op: Op, h_init: Any = None, *, commutative: bool = True, group: Any = None
 ) -> Reduce:
     """Build a reduction of an array in shards.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from .engines import collective
 from .replay import IteratorCache
 from .shard_items import first_items, items_from
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Stream
 
 
 class _Runs(Sharded):
@@ -93,13 +96,13 @@ class ReduceByKey(_Runs):
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_unique: Any,
-        d_in_values: Any,
-        d_out_aggregates: Any,
-        d_out_num_runs: Any,
+        d_in_keys: Array,
+        d_out_unique: Array,
+        d_in_values: Array | None,
+        d_out_aggregates: Array,
+        d_out_num_runs: Array,
         num_items: int,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Reduce the first `num_items` values of each shard; `stream` as in `cupar.Algorithm`."""
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
@@ -161,11 +164,11 @@ def _beside(keys: Any, items: Any) -> Any:
 
 @collective
 def reduce_by_key(
-    d_in_keys: Any,
-    d_out_unique: Any,
-    d_in_values: Any,
-    d_out_aggregates: Any,
-    d_out_num_runs: Any,
+    d_in_keys: Array,
+    d_out_unique: Array,
+    d_in_values: Array | None,
+    d_out_aggregates: Array,
+    d_out_num_runs: Array,
     op: Op,
     equality_op: Op | None = None,
     *,
@@ -223,10 +226,10 @@ def reduce_by_key(
 
 @collective
 def run_length_encode(
-    d_in: Any,
-    d_out_unique: Any,
-    d_out_counts: Any,
-    d_out_num_runs: Any,
+    d_in: Array,
+    d_out_unique: Array,
+    d_out_counts: Array,
+    d_out_num_runs: Array,
     equality_op: Op | None = None,
     *,
     group: Any = None,
@@ -274,11 +277,11 @@ def run_length_encode(
 
 @collective
 def unique_by_key(
-    d_in_keys: Any,
-    d_in_items: Any,
-    d_out_keys: Any,
-    d_out_items: Any,
-    d_out_num_selected: Any,
+    d_in_keys: Array,
+    d_in_items: Array | None,
+    d_out_keys: Array,
+    d_out_items: Array | None,
+    d_out_num_selected: Array,
     op: Op,
     *,
     group: Any = None,

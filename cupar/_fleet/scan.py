@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .comm import copied, raw
 from .engines import collective
 from .shard_items import items_from
 from .sharded import Sharded, made
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Stream
 
 
 class Prefix:
@@ -71,7 +74,7 @@ class Scan(Sharded):
     _allocates, _takes_init = False, True
 
     def run(
-        self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
+        self, d_in: Array, d_out: Array, num_items: int, h_init: Any = None, stream: Stream = None
     ) -> Prefix | None:
         """Scan the first `num_items` items of each shard into its `d_out`.
 
@@ -180,7 +183,7 @@ class Scan(Sharded):
 
 @collective
 def inclusive_scan(
-    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, carry: str = "applied", group: Any = None
+    d_in: Array, d_out: Array, op: Op, h_init: Any = None, *, carry: str = "applied", group: Any = None
 ) -> Scan:
     """Build an inclusive scan of an array in shards.
 
@@ -229,7 +232,7 @@ def inclusive_scan(
 
 @collective
 def exclusive_scan(
-    d_in: Any, d_out: Any, op: Op, h_init: Any, *, carry: str = "applied", group: Any = None
+    d_in: Array, d_out: Array, op: Op, h_init: Any, *, carry: str = "applied", group: Any = None
 ) -> Scan:
     """Build an exclusive scan of an array in shards.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import search as local
 from .._functions.calls import Work
@@ -10,6 +10,9 @@ from ..operators import Op, OpKind
 from .engines import collective
 from .shard_items import checksums, items_of
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array
 
 
 class BinarySearch(Sharded):
@@ -38,7 +41,7 @@ class BinarySearch(Sharded):
 
 @collective
 def lower_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
+    d_data: Array, d_values: Array, d_out: Array, comp: Op | None = OpKind.LESS, *, group: Any = None
 ) -> BinarySearch:
     """Build a search of a sorted array in shards for first places of insertion, in the whole.
 
@@ -81,7 +84,7 @@ def lower_bound(
 
 @collective
 def upper_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
+    d_data: Array, d_values: Array, d_out: Array, comp: Op | None = OpKind.LESS, *, group: Any = None
 ) -> BinarySearch:
     """Build a search of a sorted array in shards for last places of insertion, in the whole.
 

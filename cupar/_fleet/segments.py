@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from .engines import collective
 from .shard_items import checksums, items_from
 from .sharded import Sharded, made
 
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Stream
+
 _CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
 _NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
 
@@ -43,14 +46,14 @@ class _Segmented(Sharded):
 
     def run(
         self,
-        d_in: Any,
-        d_out: Any,
+        d_in: Array,
+        d_out: Array,
         num_items: int,
         num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
+        start_offsets_in: Array,
+        end_offsets_in: Array,
         h_init: Any = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Work on the segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
         offsets = start_offsets_in, end_offsets_in
@@ -128,10 +131,10 @@ class SegmentedReduce(_Segmented):
 
 @collective
 def segmented_reduce(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any,
-    end_offsets_in: Any,
+    d_in: Array,
+    d_out: Array,
+    start_offsets_in: Array,
+    end_offsets_in: Array,
     op: Op,
     h_init: Any,
     *,
@@ -277,10 +280,10 @@ def _first_rank(ranks: list[Any], sizes: list[int], rank: int, begins: int) -> i
 
 @collective
 def inclusive_segmented_scan(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any,
-    end_offsets_in: Any,
+    d_in: Array,
+    d_out: Array,
+    start_offsets_in: Array,
+    end_offsets_in: Array,
     op: Op,
     h_init: Any = None,
     *,
@@ -336,10 +339,10 @@ def inclusive_segmented_scan(
 
 @collective
 def exclusive_segmented_scan(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any,
-    end_offsets_in: Any,
+    d_in: Array,
+    d_out: Array,
+    start_offsets_in: Array,
+    end_offsets_in: Array,
     op: Op,
     h_init: Any,
     *,

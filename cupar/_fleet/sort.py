@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .group import Group
 from .sample_sort import Sort
 from .sharded import made, run_of
 
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Order, Stream
+
 
 class RadixSort(Sort):
     """A stable sort of numbers in shards by their bits; see `radix_sort`."""
@@ -29,12 +32,12 @@ class RadixSort(Sort):
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
+        d_in_keys: Array,
+        d_out_keys: Array,
+        d_in_values: Array | None = None,
+        d_out_values: Array | None = None,
         num_items: int = 0,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Sort `num_items` keys of each shard, with their values if it has any.
 
@@ -94,11 +97,11 @@ def _by_bits(size: int, is_descending: bool) -> Any:
 
 @collective
 def radix_sort(
-    d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    order: Any = SortOrder.ASCENDING,
+    d_in_keys: Array,
+    d_out_keys: Array,
+    d_in_values: Array | None = None,
+    d_out_values: Array | None = None,
+    order: Order = SortOrder.ASCENDING,
     *,
     group: Any = None,
 ) -> RadixSort:
@@ -152,7 +155,13 @@ def radix_sort(
 
 @collective
 def merge_sort(
-    d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, op: Op, *, group: Any = None
+    d_in_keys: Array,
+    d_in_items: Array | None,
+    d_out_keys: Array,
+    d_out_items: Array | None,
+    op: Op,
+    *,
+    group: Any = None,
 ) -> MergeSort:
     """Build a stable sort of an array in shards by a comparison.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import topk as local
 from .._arguments.order import two_phases
@@ -12,6 +12,9 @@ from .comm import on_all, raw
 from .engines import collective
 from .shard_items import dtypes_of, two
 from .sharded import Sharded, made, run_of
+
+if TYPE_CHECKING:
+    from .._base.annotations import Array, Order
 
 
 class TopK(Sharded):
@@ -67,11 +70,11 @@ class TopK(Sharded):
 
 @collective
 def top_k(
-    d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    order: Any = SortOrder.DESCENDING,
+    d_in_keys: Array,
+    d_out_keys: Array,
+    d_in_values: Array | None = None,
+    d_out_values: Array | None = None,
+    order: Order = SortOrder.DESCENDING,
     *,
     group: Any = None,
 ) -> TopK:
