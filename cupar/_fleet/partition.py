@@ -16,7 +16,7 @@ from .engines import collective
 from .sharded import Sharded, made, run_of
 
 if TYPE_CHECKING:
-    from .._base.annotations import Array
+    from .._base.annotations import Array, Stream
 
 
 class _Kept(Sharded):
@@ -46,9 +46,11 @@ class Select(_Kept):
 
     _parts = 1
 
-    @run_of(local.Select.run)
-    def run(self) -> None:
+    def run(
+        self, d_in: Array, d_out: Array, d_num_selected_out: Array, num_items: int, stream: Stream = None
+    ) -> None:
         """Select from the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
+        self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
 
     @two_phases(run)
     def __call__(self) -> None:
