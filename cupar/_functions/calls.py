@@ -55,6 +55,11 @@ class Operand:
         self.dtype: np.dtype[Any] = items.dtype
 
     @property
+    def once(self) -> Any:
+        """The items, for who reads each of them once."""
+        return self.items
+
+    @property
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
@@ -63,6 +68,30 @@ class Operand:
     def size(self) -> int:
         """The number of items."""
         return math.prod(self.shape)
+
+
+class Line(Operand):
+    """An array of one dimension on a GPU whose items do not lie one after another.
+
+    They are copied where `items` is asked for.
+    """
+
+    __slots__ = ("_items", "_memory", "_work")
+
+    def __init__(self, work: Work, own: Any, memory: Any) -> None:
+        self.own, self.shape, self.parts, self.dtype = own, memory.shape, (), memory.dtype
+        self._work, self._memory, self._items = work, memory, None
+
+    @property
+    def items(self) -> Any:
+        if self._items is None:
+            self._items = self._work.gathered(self._memory)
+        return self._items
+
+    @property
+    def once(self) -> Any:
+        parts = [] if self._items is not None else [*self._work.strided_parts(self._memory)]
+        return parts[0][0] if parts else self.items
 
 
 # Results of functions by their dtype: an `Operand` has that of the function's first operand.
@@ -128,8 +157,7 @@ class Work:
             line = self._trace.line(array)
             if line is None:
                 return _traced(*self._trace.array(array))
-            own, memory = line
-            return Operand(own, self._gathered(memory), memory.shape)
+            return Line(self, *line)
         memory = self.library.memory(array)
         dtype, shape = structs.normal(name, memory.dtype), tuple(memory.shape)
         closed = dtype if dtype.names is None else structs.closed(dtype)
@@ -141,9 +169,11 @@ class Work:
                 flat = flat.astype(closed)
             return Operand(array, flat, shape)
         if not arrays.read(name, memory, False).c_order:
-            copied = None if len(shape) == 1 else self.library.contiguous(array)
+            if len(shape) == 1 and closed == dtype:
+                return Line(self, array, memory)
+            copied = self.library.contiguous(array)
             if copied is None:
-                return Operand(array, self._gathered(memory), shape)
+                return Operand(array, self.gathered(memory), shape)
             array, memory = copied, self.library.memory(copied)
         size = memory.size
         items: Any = View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
@@ -159,7 +189,7 @@ class Work:
             raise CannotTraceError("an array of another shape")
         return found
 
-    def _gathered(self, memory: View) -> Any:
+    def gathered(self, memory: View) -> Any:
         """Return a copy of a strided array in C's order."""
         out, at = self.temporary(memory.size, memory.dtype), 0
         for items, size in self.strided_parts(memory):
@@ -199,7 +229,7 @@ class Work:
         strides = [math.prod(x.shape[i + 1 :]) * x.dtype.itemsize for i in axes]
         if isinstance(items, View):
             moved = type(items)(items.address, x.dtype, shape, strides, True, items)
-            return Operand(None, self._gathered(moved), shape)
+            return Operand(None, self.gathered(moved), shape)
         flat = np.ascontiguousarray(items.reshape(x.shape).transpose(axes)).reshape(-1)
         return Operand(None, flat, shape)
 

@@ -73,7 +73,7 @@ def _reduced_by_name(
     if not x.size and named.needs_items:
         check_items(name, x, axes_of(axis, x.ndim))
     if named.of_bools:
-        x = Operand(None, cast(x.items, _BOOL), x.shape)
+        x = Operand(None, cast(x.once, _BOOL), x.shape)
     if named.op in _FOUND and work.library.on_cpu and len(axes_of(axis, x.ndim)) == x.ndim:
         holds, told = _FOUND[named.op]
         shape = result_shape(((1,) * x.ndim, tuple(range(x.ndim))), keepdims)

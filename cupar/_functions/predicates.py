@@ -44,7 +44,7 @@ def unflagged(predicate: Op) -> Any:
 
 def flags_of(x: Operand, predicate: Op, invert: bool = False) -> Operand:
     """Return for which items a predicate holds, or does not."""
-    flags = TransformIterator(x.items, (unflagged if invert else _flag)(predicate), _BOOL)
+    flags = TransformIterator(x.once, (unflagged if invert else _flag)(predicate), _BOOL)
     return Operand(None, flags, x.shape)
 
 
@@ -80,7 +80,7 @@ def count(work: Work, x: Operand, value: Any, /, *, axis: Axes = None, keepdims:
     2
     """
     check_numbers("x", x)
-    pairs = ZipIterator(x.items, constant(item("value", value, x.dtype)))
+    pairs = ZipIterator(x.once, constant(item("value", value, x.dtype)))
     return _count(work, Operand(None, TransformIterator(pairs, _equal_pair, _BOOL), x.shape), axis, keepdims)
 
 
@@ -103,7 +103,7 @@ def transform_reduce(
     >>> int(arrays.transform_reduce(np.array([3, 1, 4]), lambda a: a * a))
     26
     """
-    made = Operand(None, TransformIterator(x.items, transform), x.shape)
+    made = Operand(None, TransformIterator(x.once, transform), x.shape)
     return reduced(work, made, None, op, axis, init, keepdims, dtype, out)
 
 
@@ -162,7 +162,7 @@ def transform_scan(
     >>> arrays.transform_scan(np.array([3, 1, 4]), lambda a: a * a)
     array([ 9, 10, 26])
     """
-    made = Operand(None, TransformIterator(x.items, transform), x.shape)
+    made = Operand(None, TransformIterator(x.once, transform), x.shape)
     return scan_of(work, made, op, axis, init, exclusive, reverse, dtype, out)
 
 

@@ -55,12 +55,13 @@ def over_axes(
 ) -> tuple[Any, Any, AxisLayout, Any]:
     """Return the items of each row of some axes, those of a mask, their layout, and the shape of the result.
 
-    The shape is one with 1 for each of the axes; without these it is that of the array without them.
+    Items are to be read once. The shape is one with 1 for each of the axes; without these it is that of the
+    array without them.
     """
     axes = axes_of(axis, x.ndim)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     if not axes:
-        return x.items, where and where.items, AxisLayout(x.size, 1, 1), (kept, axes)
+        return x.once, where and where.once, AxisLayout(x.size, 1, 1), (kept, axes)
     if axes[-1] - axes[0] + 1 != len(axes):  # others are between them
         order = (*(i for i in range(x.ndim) if i not in axes), *axes)
         x, where = work.permuted(x, order), where and work.permuted(where, order)
@@ -68,7 +69,7 @@ def over_axes(
     else:
         axes_now = axes
     layout = layout_of(x.shape, axes_now[0], axes_now[-1])
-    return x.items, where and where.items, layout, (kept, axes)
+    return x.once, where and where.once, layout, (kept, axes)
 
 
 def result_shape(shape: Any, keepdims: bool) -> tuple[int, ...]:
