@@ -24,6 +24,13 @@ _MOST = 8  # calls of an algorithm in a generation of its table
 Replay = tuple[Callable[[int], None], bytes]
 
 
+class _Known:
+    """A call that has been made: captured when it is made again, if that is possible."""
+
+    is_tried: bool = False
+    replay: Replay | None = None
+
+
 class Replays:
     """The calls of one algorithm: the second one with the same arrays, sizes and initial value is captured.
 
@@ -38,8 +45,7 @@ class Replays:
         described: Callable[[Sequence[Any]], bytes],
     ) -> None:
         self._capturing, self._enqueue, self._described = capturing, enqueue, described
-        # True after the first call; False if it cannot be captured.
-        self._known: Recent[Hashable, Replay | bool] = Recent(_MOST)
+        self._known: Recent[Hashable, _Known] = Recent(_MOST)
 
     def find(self, stream: int, arguments: tuple[Any, ...]) -> Replay | None:
         """Return the graph of a call, and its description; None if there is none."""
@@ -49,19 +55,20 @@ class Replays:
             return None
         found = self._known.find(key)
         if found is None:
-            self._known[key] = True
-        if not found or (stream and driver.is_captured(stream)):
+            self._known[key] = _Known()
             return None
-        if found is True:
-            found = self._known[key] = self._captured(arguments)
-        return found if isinstance(found, tuple) else None
+        if stream and driver.is_captured(stream):
+            return None
+        if not found.is_tried:
+            found.is_tried, found.replay = True, self._captured(arguments)
+        return found.replay
 
-    def _captured(self, arguments: tuple[Any, ...]) -> Replay | bool:
+    def _captured(self, arguments: tuple[Any, ...]) -> Replay | None:
         try:
             kept = [without_memory(each) for each in arguments]
             return self._capturing(partial(self._enqueue, kept)), self._described(kept)
         except Exception:  # some work cannot be captured
-            return False
+            return None
 
 
 class IteratorCache:

@@ -7,6 +7,7 @@ shards of memory, beside the input and the output, and all ranks must have it be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,15 +15,13 @@ import numpy as np
 
 from .._functions.axes import INT64
 from .._functions.calls import Work
-from ..iterators import CountingIterator, PermutationIterator
 from ..merges import merge
 from ..operators import Op, RawOp
 from ..search import lower_bound, upper_bound
-from ..sort import merge_sort as local_merge_sort
-from . import splitters
-from .comm import copied, viewed
+from .comm import attempted, copied, viewed
 from .halves import Halves
-from .shard_items import dtypes_of, first_items, items_at, two
+from .samples import Samples
+from .shard_items import dtypes_of, first_items, two
 from .sharded import Sharded
 
 _WORD = 16  # bytes: what begins so is exchanged quicker
@@ -38,50 +37,31 @@ class Sort(Sharded):
     def _prepare(self, work: Work, keys: Any, items: Any, key: np.dtype[Any], less: Op) -> None:
         """Build all that follows the local sort; keys are compared as `key`, which may be their bits."""
         self._dtypes = dtypes_of(d_in_keys=keys, d_in_items=items)
-        self._key, self._less, item = key, less, two(self._dtypes)[1]
+        self._key, item = key, two(self._dtypes)[1]
+        if self.group.size == 1:
+            return
         self._merge = merge(key, item, key, item, key, item, less)
-        self._halves: Halves | None = None
         if self.group.size == 2:
             # Equal items of rank 0 come first.
             search = upper_bound if self.group.rank == 0 else lower_bound
             self._search, self._place = search(key, key, INT64, less), work.empty((1,), INT64)
-            if not isinstance(less, RawOp):
-                self._halves = Halves(work, self.group, key, less)
-                return
-        gathered = PermutationIterator(key, INT64)
-        self._sample = local_merge_sort(gathered, CountingIterator(INT64.type(0)), key, INT64, less)
-        one = work.temporary(1, key)
-        work.copy(PermutationIterator(one, work.put(np.zeros(1, np.int64))), work.temporary(1, key), 1)
+        by_pairs = self.group.size == 2 and not isinstance(less, RawOp)
+        self._splitters: Halves | Samples = (Halves if by_pairs else Samples)(work, self.group, key, less)
 
     def _check(self, arguments: Sequence[Any]) -> None:
         """Leave it to `_call`, which tells the others of an error."""
 
     def _call(self, work: Work, *arguments: Any) -> None:
-        group, error = self.group, None
-        outputs: list[Any] = []
-        given = self._named(arguments)
-        num_items = given["num_items"]
-        try:
-            super()._check(arguments)
-            names = [name for name in ("d_out_keys", self._beside) if given[name] is not None]
-            outputs += [first_items(work, name, given[name], num_items) for name in names]
-            buffers = self._sort_shard(work, given, names, outputs)
-        except Exception as failure:
-            error = failure
+        group, num_items = self.group, self._named(arguments)["num_items"]
+        found, error = attempted(partial(self._sort_shard, work, arguments))
         # The host waits for the other ranks while the shard is sorted.
         sizes = group.sizes(0 if error else num_items, self._factory.__name__, error)
-        if group.size == 1 or not sum(sizes):
+        if found is None or group.size == 1 or not sum(sizes):
             return
+        outputs, buffers = found
         outputs[0] = viewed(outputs[0], self._key)
         columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=False)]
-
-        def sampler(places: list[Any]) -> tuple[Any, Any]:
-            return self._samples(work, columns[0], places)
-
-        if self._halves is not None:
-            cuts = self._halves.cuts(work, columns[0], sizes)
-        else:
-            cuts = splitters.cuts(sizes, np.cumsum(sizes)[:-1].tolist(), sampler)
+        cuts = self._splitters.cuts(work, columns[0], sizes)
         pieces, finish = self._exchanged(work, buffers, columns, cuts)
         if len(finish) > 1:
             first = int(cuts[group.rank, 1 - group.rank])
@@ -91,37 +71,28 @@ class Sort(Sharded):
         spare = columns if _levels(group.size) % 2 == 0 else _columns(buffers[-1], outputs)
         self._merged(work, pieces, spare, outputs)
 
-    def _sort_shard(
-        self, work: Work, given: dict[str, Any], names: list[str], outputs: list[Any]
-    ) -> list[Any]:
+    def _sort_shard(self, work: Work, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Sort the shard alone: into the output, if there are no other ranks.
 
-        Return the memory of each of its columns, and last the buffer for items of other ranks, which the
-        sort takes as its storage before.
+        Return the outputs; and the memory of each column, and last the buffer for items of other ranks, which
+        the sort takes as its storage before.
         """
-        size, count = self.group.size, len(outputs[0])
+        super()._check(arguments)
+        given, size = self._named(arguments), self.group.size
+        names = [name for name in ("d_out_keys", self._beside) if given[name] is not None]
+        outputs = [first_items(work, name, given[name], given["num_items"]) for name in names]
         columns, buffers, nbytes = outputs, [], 0
         if size > 1:
             buffers = [work.temporary(each.nbytes + _WORD, _BYTE) for each in outputs]
             columns = [_items(buffer, out) for buffer, out in zip(buffers, outputs, strict=True)]
             nbytes = sum(each.nbytes + 2 * _WORD * size for each in outputs)
-        given = given | dict(zip(names, columns, strict=True))
-        if count:
+        given |= dict(zip(names, columns, strict=True))
+        if given["num_items"]:
             nbytes = max(nbytes, self._local(None, **given))
         buffers.append(work.temporary(nbytes, _BYTE))
-        if count:
+        if given["num_items"]:
             self._local(buffers[-1], **given, stream=work.stream)
-        return buffers
-
-    def _samples(self, work: Work, keys: Any, places: list[Any]) -> tuple[Any, Any]:
-        """Return the keys of all ranks at some places of each in order, as ranks and places."""
-        given, size = items_at(work, self.group, keys, places), sum(map(len, places))
-        found, order = work.temporary(size, self._key), work.empty((size,), INT64)
-        first = CountingIterator(INT64.type(0))
-        work.run(self._sample, given, first, found, order.items, size)
-        ids = work.host(order)
-        ranks = np.repeat(np.arange(len(places)), [*map(len, places)])
-        return ranks[ids], np.concatenate(places)[ids]
+        return outputs, buffers
 
     def _exchanged(
         self, work: Work, buffers: list[Any], columns: list[Any], cuts: Any

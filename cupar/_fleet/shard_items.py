@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._functions.calls import Work
 from .._ir.iterator import Iterator, over
 from ..host import View
 from ..iterators import PermutationIterator
 from .comm import raw
-from .group import Group
+
+if TYPE_CHECKING:
+    from .._functions.calls import Work
+    from .group import Group
 
 
 def items_of(work: Work, name: str, array: Any) -> Any:

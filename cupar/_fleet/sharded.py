@@ -198,31 +198,28 @@ class Sharded:
 
     def _check(self, arguments: Sequence[Any]) -> None:
         """Raise unless there are the arrays that the object was built with, of the items that a call uses."""
-        for name, place, count, count_place in self._arrays:
-            array = arguments[place]
+        given = self._named(arguments)
+        for name, count in self._needed.items():
+            array = given[name]
             if count is None:
                 if array is not None:
                     kind = type(array).__name__
                     raise TypeError(f"{name}: this algorithm was built without it; expected None, got {kind}")
                 continue
-            needed = count if isinstance(count, int) else item_count(count, arguments[count_place])
+            needed = count if isinstance(count, int) else item_count(count, given[count])
             items = array.size if type(array) is np.ndarray else capacity_of(name, array)
             if items < needed:
                 raise ValueError(f"{name}: needs at least {needed} items, got an array of {items}")
 
     @cached_property
-    def _arrays(self) -> list[tuple[str, int, str | int | None, int]]:
-        """The arrays of a call: name, place, the items that it uses, and the place of that number.
-
-        The items are a number, or a parameter; None: the object was built without the array.
-        """
-        places = {name: i for i, name in enumerate(signature(type(self).run).parameters)}
-        built = {each.name for each in self._spec.arguments}
-        found: list[tuple[str, int, str | int | None, int]] = []
+    def _needed(self) -> dict[str, str | int | None]:
+        """The items of each array that a call uses: a number, or its parameter; None without the array."""
+        parameters, built = signature(type(self).run).parameters, {each.name for each in self._spec.arguments}
+        found: dict[str, str | int | None] = {}
         for name, count in {**self._spec.algorithm_class._uses, **self._uses}.items():
-            if name in places:
-                used = count if isinstance(count, int) or count in places else 0
-                found.append((name, places[name], used if name in built else None, places.get(str(count), 0)))
+            if name in parameters:
+                used = count if isinstance(count, int) or count in parameters else 0
+                found[name] = used if name in built else None
         return found
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:

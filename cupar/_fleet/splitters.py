@@ -17,13 +17,13 @@ import numpy as np
 
 from .comm import on_all
 
-_Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # Sorts items that ranks have at some places each, and returns these in order: ranks, and places.
-Sampler = Callable[[list[_Array]], tuple[_Array, _Array]]
+Sampler = Callable[[list[Array]], tuple[Array, Array]]
 
 
-def cuts(sizes: Sequence[int], targets: Sequence[int], sampler: Sampler) -> _Array:
+def cuts(sizes: Sequence[int], targets: Sequence[int], sampler: Sampler) -> Array:
     """Return the cuts of each shard that make ranges end at given numbers of items.
 
     Parameters
@@ -75,18 +75,16 @@ def cuts(sizes: Sequence[int], targets: Sequence[int], sampler: Sampler) -> _Arr
 NO_ORDER = "op: expected a strict weak order, by which each shard can be sorted"
 
 
-def _places(low: _Array, high: _Array, samples: int) -> _Array:
+def _places(low: Array, high: Array, samples: int) -> Array:
     """Return places spread over the windows of one shard, in order."""
     steps = np.arange(samples)
     found = low[:, None] + (high - low)[:, None] * steps // samples
     found = np.sort(found[high > low], axis=None)
-    unique: _Array = found[np.diff(found, prepend=-1) != 0]
+    unique: Array = found[np.diff(found, prepend=-1) != 0]
     return unique
 
 
-def _narrowed(
-    low: _Array, high: _Array, ends: _Array, ranks: _Array, places: _Array
-) -> tuple[_Array, _Array]:
+def _narrowed(low: Array, high: Array, ends: Array, ranks: Array, places: Array) -> tuple[Array, Array]:
     """Return narrower windows in which some ranges end, given one window of them all and samples in order."""
     inside = (places >= low[ranks]) & (places < high[ranks])
     ranks, places = ranks[inside], places[inside]

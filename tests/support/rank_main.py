@@ -184,7 +184,7 @@ def repeated(group):
         before = 1000 * sum(range(i, i + group.rank))
         np.testing.assert_array_equal(result.get(), before + (i + group.rank) * np.arange(1, 1001))
     for each in (total, by_key, handed):
-        assert [callable(graph) for graph, _ in each._replays._known.values()] == [True]
+        assert [callable(known.replay[0]) for known in each._replays._known.values()] == [True]
     tensors = (torch.full((1000,), group.rank, dtype=torch.int32, device="cuda") for _ in range(2))
     result = torch.zeros(1, dtype=torch.int32, device="cuda")
     for i, tensor in enumerate([next(tensors)] * 3 + [*tensors]):
