@@ -65,12 +65,10 @@ def by_id(work: Work, ids: Any, size: int, number: int, values: Any) -> tuple[An
     if size:
         arrays = keys, ordered, values, moved
         work.run(radix_sort(*arrays, SortOrder.ASCENDING), *arrays, size, 0, bits)
-    wanted = CountingIterator(dtype.type(0))
-    start, end = (work.temporary(number, INT64) for _ in range(2))
-    for search, each in ((lower_bound, start), (upper_bound, end)):
-        algorithm = search(ordered, wanted, each, values_sorted=True)
-        work.run(algorithm, ordered, size, wanted, number, each)
-    return moved, start, end
+    wanted, offsets = CountingIterator(dtype.type(0)), work.temporary(number + 1, INT64)
+    search = lower_bound(ordered, wanted, offsets, values_sorted=True)
+    work.run(search, ordered, size, wanted, number + 1, offsets)
+    return moved, offsets[:number], offsets[1:]
 
 
 _IN_TABLES = 1 << 16  # bytes of results that tables have, however often items are read for that

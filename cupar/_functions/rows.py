@@ -369,4 +369,9 @@ def places_of(work: Work, name: str, places: Operand, length: int, where: Any = 
 
 def wrapped(places: Any, length: int) -> Any:
     """Return places that wrap around behind some length, which is not 0 if there are places."""
-    return TransformIterator(with_numbers(places, length), within_row, INT64)
+    return TransformIterator(with_numbers(places, length), _wrapped, INT64)
+
+
+def _wrapped(s: Any) -> Any:
+    place, length = s
+    return place if 0 <= place < length else place % length  # which takes a GPU a hundred instructions
