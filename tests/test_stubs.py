@@ -1,8 +1,9 @@
 """What type checkers see of functions of arrays is what the functions' annotations say.
 
 ``python tests/test_stubs.py`` writes the stubs. Functions of any library's arrays have overloads: for NumPy's
-arrays, whose items have known types; for those of any other class; and for iterators and tuples of arrays, of
-which it is not known. Those that read the length of their result unless a `size` is given have two of each.
+arrays, whose items have known types; for those of any other class; for iterators, with an array that results
+are to be like; and for iterators and tuples of arrays, whose class is not known. Those that read the length
+of their result unless a `size` is given have two of each.
 """
 
 import enum
@@ -73,6 +74,7 @@ NUMPY = Kind(
 NUMPY.known["Counted"] = f"Counted[{{}}, {INTEGERS}]"
 ANY_CLASS = Kind("ArrayT", "ArrayT")
 ITSELF = Kind("ArraysT", "ArraysT")  # of tuples of arrays, tuples
+OF_LIKE = Kind("Iterator", "ArrayT")
 UNKNOWN = Kind("Iterator | tuple[Any, ...]", "AnyArray")
 TORCH, DASK = Kind("", "Tensor"), Kind("", "da.Array", Array="Array")
 
@@ -150,9 +152,12 @@ def of_any_library(name, function, returns=None):
     else:
         before = next(each.annotation for each in parameters if each.name == first)
         result, *counted = returns.split(" | ")
-        for kind in (NUMPY, ITSELF if returns == "Operand" else ANY_CLASS, UNKNOWN):
+        of_like = [OF_LIKE] * ("like" in [each.name for each in parameters])
+        for kind in (NUMPY, ITSELF if returns == "Operand" else ANY_CLASS, *of_like, UNKNOWN):
             given = TOKEN.sub(kind.items if "Operand" in result else kind.given, before)
             these = changed(parameters, **{first: given})
+            if kind is OF_LIKE:
+                these = changed(these, defaults=False, like="ArrayT")
             found = kind.of(result, kind.known["Operand"])
             if kind is UNKNOWN and counted:
                 found, counted = "AnyArray", []

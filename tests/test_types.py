@@ -96,7 +96,9 @@ assert_type(arrays.linear_recurrence(x, x, initial=1.5), Tensor)
 assert_type(arrays.unique_all(x, size=3), arrays.Counted[arrays.UniqueAll[Tensor], Tensor])
 assert_type(shards.sum(x), Tensor)
 assert_type(shards.unique_counts(items).counts, NDArray[Any])
-arrays.reduce(cupar.CountingIterator(3), num_items=4, like=items).shape
+arrays.reduce(cupar.CountingIterator(3), num_items=4).shape
+assert_type(arrays.reduce(cupar.CountingIterator(3), num_items=4, like=x), Tensor)
+assert_type(arrays.copy_if(cupar.CountingIterator(3), np.abs, size=3, like=x), arrays.Counted[Tensor, Tensor])
 arrays.searchsorted(items, 3)
 arrays.quantile(items, items)
 arrays.histogram(x, bins=items)
