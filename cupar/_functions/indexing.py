@@ -43,9 +43,13 @@ def take(work: Work, x: Operand, indices: Operand, /, *, axis: int | None = None
 
 
 def _repeated_item(s: Any) -> Any:
-    i, length, times, inner = s
-    q = i // inner
-    return (q // (length * times) * length + q % (length * times) // times) * inner + i % inner
+    i, times, inner = s
+    return i // (inner * times) * inner + i % inner
+
+
+def _repeated(s: Any) -> Any:
+    i, times = s
+    return i // times
 
 
 def _not_negative(value: Any) -> Any:
@@ -100,8 +104,9 @@ def _repeat(
         if length is not None:
             raise ArgumentTypeError("size", "expected None, as the length does not depend on data")
         out = work.empty((*before, layout.length * number, *behind), x.dtype)
-        source = indices(_repeated_item, layout.length, max(number, 1), layout.inner)
         if out.size:
+            alone = layout.inner == 1
+            source = indices(_repeated, number) if alone else indices(_repeated_item, number, layout.inner)
             items, written = bits(x.items, out.items)
             work.copy(PermutationIterator(items, source), written, out.size)
         return out
