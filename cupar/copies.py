@@ -111,9 +111,9 @@ def segmented_copy(
     d_out_num_items : device array, iterator, dtype or None
         One integer: the number of items of all segments.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that iterators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        iterators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -64,9 +64,9 @@ def find_if(
         The result if it holds for no item: -1, or by default the number
         of items.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -107,9 +107,9 @@ def reduce_by_index(
         rounded differently in each run, which is quicker if there are more than
         a few thousand bins. All else is the same in every run.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

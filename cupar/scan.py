@@ -69,9 +69,9 @@ def exclusive_scan(
         `d_in`'s, in which sums may wrap: ``np.int64(0)`` has integers added in
         int64.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -131,9 +131,9 @@ def inclusive_scan(
         int64. With None there is no initial value, and the accumulator has
         `d_in`'s dtype.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -113,9 +113,9 @@ def lower_bound(
         them several times quicker to find. If they are not, the contents of
         `d_out` are undefined, but nothing else is.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -176,9 +176,9 @@ def upper_bound(
         them several times quicker to find. If they are not, the contents of
         `d_out` are undefined, but nothing else is.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

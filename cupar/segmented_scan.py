@@ -135,9 +135,9 @@ def inclusive_segmented_scan(
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -208,9 +208,9 @@ def exclusive_segmented_scan(
     start_offsets_out : device array, iterator, dtype or None
         `num_segments` items. Of any integer dtype. None: those of the input.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

@@ -116,9 +116,9 @@ def top_k(
     order : SortOrder
         By default the largest come first.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------
@@ -276,9 +276,9 @@ def segmented_top_k(
     order : SortOrder
         By default the largest come first.
     cc, wait, link, numbers : optional
-        What to build for (90, "cpu"), whether to wait for that, code that operators
-        call, and whether numbers that they read stay in it: see `Algorithm`, which also
-        lists exceptions.
+        What to build for (90, "cpu"), whether to wait for that, code that
+        operators call, and whether numbers that they read stay in it: see
+        `Algorithm`, which also lists exceptions.
 
     Returns
     -------

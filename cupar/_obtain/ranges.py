@@ -53,9 +53,9 @@ d_out_keys, d_out_items : device arrays, iterators or dtypes
     Whether its first key goes before its second: a strict weak order, the
     one that both ranges are sorted by. None: ``<``.
 cc, wait, link, numbers : optional
-    What to build for (90, "cpu"), whether to wait for that, code that operators
-    call, and whether numbers that they read stay in it: see `Algorithm`, which also
-    lists exceptions.
+    What to build for (90, "cpu"), whether to wait for that, code that
+    operators call, and whether numbers that they read stay in it: see
+    `Algorithm`, which also lists exceptions.
 
 Returns
 -------
