@@ -38,7 +38,7 @@ FACTORIES = [name for name in cupar.__all__ if inspect.isfunction(getattr(cupar,
 def test_factories_have_an_example_and_say_what_they_raise(name):
     text = inspect.getdoc(getattr(cupar, name))
     assert "Parameters\n---" in text or not inspect.signature(getattr(cupar, name)).parameters
-    assert re.search(r"Raises\n---|see `Algorithm`, which also\s+lists exceptions|As for `", text)
+    assert re.search(r"Raises\n---|see\s+`Algorithm`, which also\s+lists exceptions|As for `", text)
     assert ">>> " in text
 
 
