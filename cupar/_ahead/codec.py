@@ -3,7 +3,8 @@
 An operator goes by value: as the frozen copy that its fingerprint was taken of (see `_fingerprint`), which is
 what is compiled. So the receiver needs none of the user's packages, and changes that the user has made
 meanwhile is not seen. The compilers' own functions and types go by name, bytecode as `marshal` has it. Device
-arrays that an operator captures stay behind: a build depends on their types alone.
+arrays that an operator captures stay behind: a build depends on their types alone. Numbers that are arguments
+are there, as they were.
 
 **These bytes are a program.** They hold pickles and bytecode: load only what you would run.
 """
@@ -28,7 +29,7 @@ import numpy as np
 
 from .._fingerprint import frozen, guards, names
 from .._fingerprint.values import zeros
-from .._ir.operator import Operator
+from .._ir.operator import FixedState, Operator
 from .._ir.specialisation import Specialisation
 from .._numba import Name
 
@@ -46,7 +47,7 @@ def dumps(spec: Specialisation) -> bytes:
 def loads(data: bytes) -> Specialisation:
     """Return a specialisation that builds the same; errors of pickle and of code in a list are passed on.
 
-    Builds of it cannot be called: its operators have lost their state.
+    Builds of it cannot be called if operators have captured arrays.
     """
     spec = pickle.loads(zlib.decompress(data))
     if not isinstance(spec, Specialisation):
@@ -61,8 +62,11 @@ class _Pickler(pickle.Pickler):
         """Return how to make an object again, NotImplemented if as pickle does it."""
         kind = type(obj)
         if kind is Operator:
-            state = None if obj.state is None else functools.partial(bytes, obj.state_size)
+            is_kept = obj.state is None or isinstance(obj.state, FixedState)
+            state = obj.state if is_kept else functools.partial(bytes, obj.state_size)
             return copyreg.__newobj__, (kind,), {**vars(obj), "user": None, "state": state}  # type: ignore[attr-defined]
+        if kind is FixedState:
+            return kind, (bytes(obj),)
         if kind is guards.Guard:
             return _no_guard, ()
         if kind is CodeType:

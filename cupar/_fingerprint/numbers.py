@@ -73,9 +73,9 @@ _PACKERS: Final = {  # a word each
 
 def type_of(value: Any) -> NumberType | None:
     """Return the type of a number as an argument; None if it stays a constant."""
+    dtype = _OF_CLASS[type(value)]
     if value in (0, 1, -1):
         return None
-    dtype = _OF_CLASS[type(value)]
     if dtype.kind == "f":
         if value == 2 or not math.isfinite(value):  # a * 2.0 is a + a
             return None

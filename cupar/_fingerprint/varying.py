@@ -61,19 +61,26 @@ def reader(
     guard = _unguarded(operator, found, varying)
     reads = [(_read(operator, guard, number), argument) for number, argument in given]
     check = guard.check
+    last: list[tuple[Any, bytes]] = [(reads, b"")] * len(
+        reads
+    )  # the number of the call before, and its bytes
 
     def read(other: Any) -> list[bytes] | None:
         if not check(other):
             return None
         numbers = []
-        for get, (_, expected, is_divisor) in reads:
+        for i, (get, (_, expected, is_divisor)) in enumerate(reads):
             try:
                 value = get(other)
-                if type_of(value) != expected or (is_divisor and is_power_of_two(value)):
-                    return None
+                before, data = last[i]
+                if value is not before:
+                    if type_of(value) != expected or (is_divisor and is_power_of_two(value)):
+                        return None
+                    data = packed(value, expected)
+                    last[i] = value, data
             except (KeyError, ValueError, AttributeError, TypeError):  # it is gone, or no number any more
                 return None
-            numbers.append(packed(value, expected))
+            numbers.append(data)
         return numbers
 
     return read

@@ -77,6 +77,11 @@ class _Read(NamedTuple):
         """The name of the variable in the function's code."""
         return ".".join(self.chain)
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is a variable of the function's own closure."""
+        return self.in_closure and len(self.chain) == 1
+
 
 class _Making:
     """Makes functions that have numbers as arguments."""
@@ -106,89 +111,114 @@ class _Making:
     def _function(
         self, function: FrozenFunction, captures: Sequence[Capture], arity: int | None
     ) -> tuple[FrozenFunction, list[int]]:
-        reads = [_Read(each.in_closure, (each.name,)) for each in captures]
-        own, defaults = dict[int, _Read](), dict[str, int]()
-        for i, each in enumerate(self._numbers):
-            if each.function is function:
-                if each.kind == "default":
-                    defaults[each.read[0]] = i
-                else:
-                    own[i] = _Read(each.kind == "closure variable", each.read)
+        own = [(i, each) for i, each in enumerate(self._numbers) if each.function is function]
+        defaults = {each.read[0]: i for i, each in own if each.kind == "default"}
+        values = {
+            i: _Read(each.kind == "closure variable", each.read) for i, each in own if each.kind != "default"
+        }
         helpers = dict[_Read, tuple[_Function, list[int]]]()
         for read, callee in _functions_read(function) if self._numbers else ():
-            found = self._whole(callee, self._helper)
-            if found[1]:
-                helpers[read] = found
-        needed = sorted({*own, *defaults.values()}.union(*[each for _, each in helpers.values()]))
+            made = self._whole(callee, self._helper)
+            if made[1]:
+                helpers[read] = made
+        needed = sorted({*values, *defaults.values()}.union(*[each for _, each in helpers.values()]))
         if not needed and not captures:
             return function, needed
-        code = _in_closure(function.code, [*reads, *own.values()], [*helpers])
-        # A closure's variables are in the order of their names where it is made: here that of the code's.
-        variables = {name: f"variable_{i:04}" for i, name in enumerate(code.co_freevars)}
-        names = {i: variables[own[i].name] if i in own else f"number_{i}" for i in needed}
-        constants = dict[str, Any]()  # what the outer function reads, by name
-        arguments = [f"argument_{i}" for i in range(code.co_argcount)]
-        given, passed = [*arguments], [*arguments]
+        around = _Around(function, captures, needed, values, helpers)
         if defaults:
-            parameters = code.co_varnames[: code.co_argcount]
-            first = code.co_argcount - len(function.defaults)
-            if (
-                arity is None
-                or code.co_flags & inspect.CO_VARARGS
-                or min(map(parameters.index, defaults)) < arity
-            ):
-                raise TypeError("a default is not used")
-            del given[arity:]
-            for i in range(arity, code.co_argcount):
-                if parameters[i] in defaults:
-                    passed[i] = names[defaults[parameters[i]]]
-                else:
-                    constants[name := f"constant_{i}"] = function.defaults[i - first]
-                    passed[i] = name
+            around.give_defaults(defaults, arity)
+        return around.made(), needed
+
+
+class _Around:
+    """The function around one whose first arguments are arrays and numbers, which it reads.
+
+    Parameters
+    ----------
+    function : FrozenFunction
+    captures : sequence of Capture
+    needed : sequence of int
+        The numbers that it is given, some of them for functions that it calls.
+    values : dict
+        Those that it reads itself.
+    helpers : dict
+        The functions that it calls, with the numbers that these are given.
+    """
+
+    def __init__(
+        self,
+        function: FrozenFunction,
+        captures: Sequence[Capture],
+        needed: Sequence[int],
+        values: dict[int, _Read],
+        helpers: dict[_Read, tuple[_Function, list[int]]],
+    ) -> None:
+        self._function, self._helpers = function, helpers
+        arrays = [_Read(each.in_closure, (each.name,)) for each in captures]
+        self._moved = [*arrays, *values.values(), *helpers]
+        self._code = code = _in_closure(function.code, [each for each in self._moved if not each.stays])
+        # A closure's variables are in the order of their names where it is made: here that of the code's.
+        self._variables = {name: f"variable_{i:04}" for i, name in enumerate(code.co_freevars)}
+        self._arrays = [self._variables[each.name] for each in arrays]
+        self._numbers = {i: self._variables[values[i].name] if i in values else f"number_{i}" for i in needed}
+        cells = _without(dict(zip(function.code.co_freevars, function.cells, strict=True)), self._moved, True)
+        # What it reads, by name; its parameters behind the first; and what it passes on for each of these.
+        self._constants: dict[str, Any] = {self._variables[name]: cell for name, cell in cells.items()}
+        self._arguments = [f"argument_{i}" for i in range(code.co_argcount)]
+        self._given, self._passed = [*self._arguments], [*self._arguments]
+        self._defaults = function.defaults
         if code.co_flags & inspect.CO_VARARGS:  # the closure gets them as the tuple that they are to its code
-            code = code.replace(
-                co_flags=code.co_flags & ~inspect.CO_VARARGS, co_argcount=code.co_argcount + 1
+            flags = code.co_flags & ~inspect.CO_VARARGS
+            self._code = code.replace(co_flags=flags, co_argcount=code.co_argcount + 1)
+            self._arguments.append("rest")
+            self._given.append("*rest")
+            self._passed.append("rest")
+
+    def give_defaults(self, numbers: dict[str, int], arity: int | None) -> None:
+        """Have numbers passed in place of some parameters' defaults, where calls give `arity` arguments."""
+        code = self._function.code
+        names = code.co_varnames[: code.co_argcount]
+        if arity is None or "*rest" in self._given or min(map(names.index, numbers)) < arity:
+            raise TypeError("a default is not used")
+        for i in range(arity, len(names)):
+            if names[i] in numbers:
+                self._passed[i] = self._numbers[numbers[names[i]]]
+            else:
+                self._passed[i] = f"constant_{i}"
+                self._constants[self._passed[i]] = self._defaults[i - len(names)]
+        del self._given[arity:]
+        self._defaults = None
+
+    def made(self) -> FrozenFunction:
+        """Return the function."""
+        callers = []
+        for i, (read, (callee, its)) in enumerate(self._helpers.items()):
+            self._constants[name := f"helper_{i}"] = callee
+            callers += _caller(
+                self._variables[read.name], name, callee, [self._numbers[each] for each in its]
             )
-            arguments.append("rest")
-            given.append("*rest")
-            passed.append("rest")
-        lines = []
-        for i, (read, (callee, its)) in enumerate(helpers.items()):
-            constants[name := f"helper_{i}"] = callee
-            lines += _caller(variables[read.name], name, callee, [names[each] for each in its])
-        arrays = [variables[each.name] for each in reads]
-        without = [*reads, *own.values(), *helpers]
-        cells = dict(zip(function.code.co_freevars, function.cells, strict=True))
-        constants.update((variables[name], cell) for name, cell in _without(cells, without, True).items())
         around = define(
-            f"parameters of {function.name}",
+            f"parameters of {self._function.name}",
             "around",
             _AROUND,
             {},
-            others=", ".join(constants),
-            given=", ".join([*arrays, *names.values(), *given]),
-            helpers=lines,
-            arguments=", ".join(arguments),
-            closure="".join([f"{each}, " for each in variables.values()]),
-            passed=", ".join(passed),
+            others=", ".join(self._constants),
+            given=", ".join([*self._arrays, *self._numbers.values(), *self._given]),
+            helpers=callers,
+            arguments=", ".join(self._arguments),
+            closure="".join([f"{each}, " for each in self._variables.values()]),
+            passed=", ".join(self._passed),
         )
-        outer = around(*constants).__code__
-        inner = code.replace(co_freevars=(*variables.values(),))
-        made = outer.replace(
-            co_consts=tuple(
-                [inner if getattr(each, "co_name", "") == "inner" else each for each in outer.co_consts]
-            )
-        )
-        return (
-            replace(
-                function,
-                code=made,
-                cells=[constants[name] for name in made.co_freevars],
-                globals=_without(function.globals, without, False),
-                defaults=None if defaults else function.defaults,
-                numbers=len(names),
-            ),
-            needed,
+        outer = around(*self._constants).__code__
+        inner = self._code.replace(co_freevars=tuple(self._variables.values()))
+        constants = [inner if getattr(each, "co_name", "") == "inner" else each for each in outer.co_consts]
+        return replace(
+            self._function,
+            code=outer.replace(co_consts=tuple(constants)),
+            cells=[self._constants[name] for name in outer.co_freevars],
+            globals=_without(self._function.globals, self._moved, False),
+            defaults=self._defaults,
+            numbers=len(self._numbers),
         )
 
 
@@ -242,9 +272,8 @@ def _without_attribute(module: FrozenModule, path: Sequence[str]) -> FrozenModul
     return replace(module, attributes=attributes)
 
 
-def _in_closure(code: CodeType, values: Sequence[_Read], functions: Sequence[_Read]) -> CodeType:
+def _in_closure(code: CodeType, moved: Sequence[_Read]) -> CodeType:
     """Return code that reads some globals, and attributes of modules, as variables of its closure."""
-    moved = [each for each in (*values, *functions) if len(each.chain) > 1 or not each.in_closure]
     if not moved:
         return code
     roots = {each.chain[0] for each in moved}

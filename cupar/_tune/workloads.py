@@ -16,6 +16,7 @@ from .. import structs
 from .._base.data import dataclass, field, replace
 from .._ir import nodes
 from .._ir.iterator import Iterator, Leaf
+from .._ir.operator import FixedState
 from .._ir.specialisation import Specialisation
 from ..operators import OpKind
 
@@ -100,7 +101,7 @@ def workloads(
             raise UnsuitableError(
                 f"{each.name}: it is an iterator, and recorded lists do not store what iterators read"
             )
-    if any(op.state_size for _, op in spec.operators):
+    if any(op.state_size and not isinstance(op.state, FixedState) for _, op in spec.operators):
         raise UnsuitableError("an operator has captured arrays, which a list does not hold")
     make = _MAKERS.get(spec.algorithm)
     if make is None:

@@ -13,6 +13,7 @@ import pytest
 
 import cupar
 from cupar import arrays
+from cupar._ahead import codec
 from cupar._base import device
 from cupar._compile import entries, numbers
 from cupar._compile.key import build_parts, digest
@@ -474,3 +475,27 @@ def test_clearing_in_the_middle(empty_cache):
     for i, k in enumerate((0.3, 0.7, 0.9, 1.1, 1.3, 1.7)):
         assert np.array_equal(arrays.transform(in_closure(k), X64), X64 * k)
         cupar.cache.clear(disk=i % 2 == 1)
+
+
+# --- Elsewhere -------------------------------------------------------------------------------------------
+
+
+def test_lists_have_the_numbers(empty_cache):
+    """Of recorded requests: what is built of one can be called."""
+    key_of(in_closure(0.3), "cpu")
+    spec = device.using(True, specification, cupar.unary_transform, "f4", "f4", in_closure(0.7), cc="cpu")
+    ((_, op),) = spec.operators
+    assert op.numbers and op.state == packed(0.7, op.numbers[0])
+    ((_, restored),) = codec.loads(codec.dumps(spec)).operators
+    assert restored == op and restored.state == op.state and type(restored.state) is type(op.state)
+
+
+def test_kernels_have_constants(empty_cache):
+    def kernel(k):
+        @cupar.jit
+        def write(x):
+            x[0] = k
+
+        return write.compile("void(float32[::1])", cc=90).build.key
+
+    assert len({*map(kernel, (0.3, 0.7, 0.9))}) == 3
