@@ -162,12 +162,11 @@ def _verdict(op: Operator, typing: _Typing) -> Verdict:
                 good.append(i)
         return good
 
-    found = tried(asked)
+    before, found = asked, tried(asked)
     if not found and len(asked) > 1:
         found = [i for each in asked for i in tried([each])]
-    if len(found) < len(asked) and len(found) > 1 and tried(found) != found:
-        for i in found:
-            words[i] = _CONSTANT, "the code has other types"
+    while found and found != before:  # others are constants now, which numba may type otherwise
+        before, found = found, tried(found)
     return tuple(words)
 
 

@@ -19,6 +19,7 @@ from .._arguments.order import signature
 from .._base import device
 from .._call.algorithm import Algorithm
 from .._device import driver, streams
+from .._fingerprint.numbers import choosing
 from .._functions import libraries
 from .._functions.calls import Work, array_in
 from .._ir.iterator import capacity_of
@@ -115,7 +116,9 @@ class Sharded:
         """Return the facts that ranks must agree on, by their names in messages."""
         self._library = _library_of(dict(zip(data_names(self._factory), given, strict=False)))
         on_cpu = self._library.on_cpu
-        self._spec = spec = device.using(on_cpu, specification, self._factory, *self._hosted(given))
+        # Numbers by value: whether they are arguments depends on what each rank has called before.
+        asked = partial(specification, self._factory, *self._hosted(given))
+        self._spec = spec = choosing({}, device.using, on_cpu, asked)
         found = {"memory": "of the host" if on_cpu else "of a GPU"}
         for name, op in spec.operators:
             called = "operator" if name == "op" else name

@@ -194,6 +194,19 @@ def test_a_divisor_that_is_a_power_of_two_is_a_constant(empty_cache):
     assert keys[1] == keys[4]
 
 
+def test_numbers_are_typed_with_those_that_stay_constants(empty_cache):
+    """A constant decides a branch, without which the code does not compile."""
+
+    def made(k, j):
+        return lambda a, b, k=k, j=j: (a in (k, j)) in (k, (a if k else 0.5))
+
+    x = np.arange(5)
+    for k, j in ((0.1, 1e-40), (0.3, 2.5), (0.7, 3.5)):
+        out = np.zeros(5, bool)
+        cupar.binary_transform(x, x, out, made(k, j), cc="cpu").run(x, x, out, 5)
+        assert out.tolist() == [True, *[False] * 4]
+
+
 def test_code_that_may_be_inexact_has_constants(empty_cache):
     from numba import cuda
 

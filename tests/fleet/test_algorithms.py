@@ -77,6 +77,30 @@ def test_ranks_that_differ_are_told_the_same():
     assert told[2][3].startswith("ArgumentTypeError: d_num_selected_out: ")
 
 
+def test_numbers_that_operators_read_are_compared_by_value():
+    """Whatever each rank has called before, so that they are arguments on some and constants on others."""
+
+    def capped(k):
+        return lambda a, b: min(max(a, b), k)
+
+    def made(group, k):
+        x, out = np.arange(10.0), np.zeros(1)
+        total = distributed.reduce_into(x, out, capped(k), np.zeros(1), group=group)
+        total.run(x, out, 10, np.zeros(1))
+        return out[0]
+
+    def work(group):
+        with cupar.device("cpu"):
+            for k in (2.5, 3.5) if group.rank else ():
+                cupar.reduce_into("f8", "f8", capped(k), np.zeros(1))
+            found = [made(group, k) for k in (4.25, 5.25, 6.25)]
+            with pytest.raises(ValueError, match="^ranks differ in operator"):
+                made(group, 7.25 if group.rank else 8.25)
+        return found
+
+    assert on_all(distributed.threads(3, 60), work) == [[4.25, 5.25, 6.25]] * 3
+
+
 def test_ranks_that_call_different_objects():
     def told(group):
         x, out = np.arange(6), np.zeros(1, "i8")
