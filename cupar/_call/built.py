@@ -79,6 +79,9 @@ class Build:
     compilers : mapping of str to str
         If a compiler is missing here, so that builds of any compilers serve: the versions of those that made
         it, by name. Empty otherwise: then only builds of these compilers are found.
+    arguments : mapping of str to tuple of str
+        The numbers that operators read and that calls pass to the code, by operator, as in
+        ``{"op": ("global 'SCALE'",)}``. All other values are in the code.
     """
 
     algorithm: str
@@ -91,6 +94,7 @@ class Build:
     tier: str = "fast"
     policy: Policy | None = None
     compilers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     _made: Artifacts | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -115,6 +119,9 @@ class Build:
             found.append(("tier", self.tier))
         if self.policy is not None:
             found.append(("policy", str(self.policy)))
+        if self.arguments:
+            numbers = [f"{each} of {name}" for name, labels in self.arguments.items() for each in labels]
+            found.append(("arguments", ", ".join(numbers)))
         if self.compilers:
             found.append(("compilers", ", ".join(f"{name} {each}" for name, each in self.compilers.items())))
         return [*found, ("key", self.key[:_SHORT_KEY])]

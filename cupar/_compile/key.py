@@ -21,6 +21,7 @@ import numpy as np
 from .. import _numba, structs
 from .._base.digests import sha256
 from .._base.words import counted
+from .._fingerprint.fingerprint import AN_ARGUMENT
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
@@ -249,6 +250,15 @@ def notes(spec: Specialisation) -> dict[str, Any]:
         "operators": {name: op.name for name, op in (*spec.operators, *functions.items())},
         "reads": {name: source.reads() for name, source in sources if source is not None},
     }
+
+
+def arguments(spec: Specialisation) -> dict[str, tuple[str, ...]]:
+    """Return the numbers that operators read and that are arguments of the code, by operator."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, op in _functions(spec).items():
+        if op.numbers and op.source is not None:
+            found[name] = tuple([label for label, text in op.source.parts if text.endswith(AN_ARGUMENT)])
+    return found
 
 
 def _hash(text: str) -> str:

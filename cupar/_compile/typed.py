@@ -182,14 +182,17 @@ class _Function:
         self._numbers[name] = found
 
     def _given(self, value: Any) -> tuple[Numbers | None, ...]:
-        """Return the numbers of the arguments of a call of a user's function."""
-        count = len(self._calls[value].args)
-        if value.kws or value.vararg is not None or len(value.args) != count:
+        """Return the numbers of the arguments of a call of a user's function; defaults are constants."""
+        signature = self._calls[value]
+        found: dict[str | int, Numbers | None] = dict(enumerate(map(self._of, value.args)))
+        found.update((name, self._of(each)) for name, each in value.kws)
+        if value.vararg is not None or len(signature.args) < len(found):  # *args, of either
             every = [self._of(each) for each in value.list_vars()]
             numbers = _NONE.union(*[each for each in every if each])
-            self._uses.refuse(numbers, "it is an argument by name, or beside defaults")
-            return (None if None in every else _NONE,) * count
-        return tuple(map(self._of, value.args))
+            self._uses.refuse(numbers, "it is one of any number of arguments")
+            return (None if None in every else _NONE,) * len(signature.args)
+        names = [*signature.pysig.parameters] if value.kws else [""] * len(signature.args)
+        return tuple([found.get(i, found.get(name, _NONE)) for i, name in enumerate(names)])
 
     def _expression(self, value: Any, result: str) -> None:
         """Note what an expression does with numbers."""

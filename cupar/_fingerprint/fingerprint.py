@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
+AN_ARGUMENT: Final = ", an argument"  # at the end of what parts say of numbers
 _WITH_ARGUMENTS: Final = b"cupar operator with numbers 1"
 
 
@@ -79,7 +80,7 @@ class Fingerprint:
             found = types.get(id(each))
             encoding = each.encoding if found is None else encode(("argument", *[one.str for one in found]))
             encodings.append(encoding)
-            texts[each.label] = short(each.value, encoding) if found is None else f"{found.text}, an argument"
+            texts[each.label] = short(each.value, encoding) if found is None else found.text + AN_ARGUMENT
         parts = {label: texts.pop(label, text) for label, text in self.parts}
         digest = sha256(_WITH_ARGUMENTS + self.form + b"".join(encodings)).digest()
         parts.update(texts)  # of defaults

@@ -19,7 +19,7 @@ from .._base.bounded import of_builds
 from .._base.device import public, text
 from .._call.built import Artifacts, Build, Built, Policy
 from .._compile import entries, toolchain
-from .._compile.key import build_parts, digest, notes, template_parts
+from .._compile.key import arguments, build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels import headers, image
@@ -104,7 +104,18 @@ def produce(
 
         compilers = alike.versions(fetched.entry)
     build = Build(
-        spec.algorithm, key, cc, origin, seconds, size, fetched.source, tier, policy, compilers, made
+        spec.algorithm,
+        key,
+        cc,
+        origin,
+        seconds,
+        size,
+        fetched.source,
+        tier,
+        policy,
+        compilers,
+        arguments(spec),
+        made,
     )
     if os.environ.get("CUPAR_DUMP"):
         from .._inspect import dump

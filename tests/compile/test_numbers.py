@@ -77,6 +77,14 @@ def times(x, y):
     return x * y
 
 
+def twice(x, y, z=2.0):
+    return x * y * z
+
+
+def second_of(*given):
+    return given[0] + given[1]
+
+
 def raised(x, y):
     return x**y
 
@@ -104,6 +112,8 @@ OF_ARGUMENTS = {
     "helper in a module": lambda k: lambda a: helpers.shifted(a) + helpers.shifted(a + 1),
     "nested function": nested,
     "given to a helper": lambda k: lambda a: times(a, k),
+    "given by name": lambda k: lambda a: times(y=k, x=a),
+    "given beside a default": lambda k: lambda a: twice(a, k),
     "everywhere": everywhere,
     "clip": lambda k: lambda a: min(max(a, k), k + 3),
     "division": divided,
@@ -119,6 +129,8 @@ OF_CONSTANTS = {
     "product": lambda k: lambda a: a + k * 3.0,
     "computed divisor": lambda k: lambda a: a / (k + 3),
     "exponent in a helper": lambda k: lambda a: raised(a, k),
+    "exponent by name": lambda k: lambda a: raised(y=k, x=a),
+    "any number of arguments": lambda k: lambda a: second_of(a, k),
     "pair": lambda k: first_of((k, k + 1)),
 }
 
@@ -152,6 +164,9 @@ X = np.linspace(-3, 3, 101).astype("f4")
 def test_arguments(made, where, empty_cache, monkeypatch):
     results = [transformed(operator(made, k), where, X) for k in (0.3, 0.7, 0.9)]
     assert len({key for _, key in results}) == 2
+    if where == "cpu":
+        built = cupar.unary_transform(X, X, operator(made, 0.9), cc="cpu").build
+        assert built.arguments["op"] and f"{built.arguments['op'][0]} of op" in repr(built)
     cupar.cache.clear(disk=False)
     before = cupar.cache.stats().built
     assert transformed(operator(made, 0.9), where, X) == results[-1]
@@ -168,6 +183,16 @@ def test_arguments(made, where, empty_cache, monkeypatch):
 def test_constants(made, where, empty_cache):
     keys = {key_of(operator(made, k), where) for k in (0.3, 0.7, 0.9)}
     assert len(keys) == 3
+
+
+def test_builds_name_the_arguments(empty_cache):
+    is_set(0.3)
+    cupar.unary_transform("f4", "f4", everywhere(0.3), cc="cpu")
+    is_set(0.7)
+    built = cupar.unary_transform("f4", "f4", everywhere(0.7), cc="cpu").build
+    labels = ("closure variable 'j'", "closure variable 'k' in 'helper'", "global 'SCALE' in 'helper'")
+    assert {*labels, "config.scale", "default of 'd'"} <= {*built.arguments["op"]}
+    assert cupar.unary_transform("f4", "f4", lambda a: a * 2.5, cc="cpu").build.arguments == {}
 
 
 def test_the_argument_of_factories(empty_cache):
