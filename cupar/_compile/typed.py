@@ -25,6 +25,7 @@ _PRODUCTS: Final = (operator.mul, operator.imul)
 _DIVISIONS: Final = (operator.truediv, operator.itruediv)
 _CALLED: Final = frozenset((min, max, abs, float, bool))  # with numbers
 _MOVED: Final = frozenset(("phi", "build_tuple", "exhaust_iter", "static_getitem", "unary"))
+_OF_DEFAULTS: Final = {int: "int64", float: "float64", bool: "bool"}
 _OF_NUMBERS: Final = ("real", "imag")  # attributes
 
 Numbers = frozenset[int]
@@ -276,6 +277,8 @@ def _text(kind: Any) -> str:
     """Return a type as text, literals as their types."""
     if getattr(kind, "dispatcher", None) is not None:
         return "function"
+    if _kind(kind) == "Omitted":  # a default
+        return _OF_DEFAULTS.get(type(kind.value), str(kind))
     if hasattr(kind, "types") and hasattr(kind, "count"):  # a tuple
         return f"{_kind(kind)}({', '.join(map(_text, kind.types))})"
     return str(getattr(kind, "literal_type", kind))

@@ -193,10 +193,10 @@ class _Around:
         """Return the function."""
         callers = []
         for i, (read, (callee, its)) in enumerate(self._helpers.items()):
-            self._constants[name := f"helper_{i}"] = callee
-            callers += _caller(
-                self._variables[read.name], name, callee, [self._numbers[each] for each in its]
-            )
+            name, numbers = self._variables[read.name], [self._numbers[each] for each in its]
+            lines, names = _caller(name, f"helper_{i}", callee, numbers)
+            callers += lines
+            self._constants.update(names)
         around = define(
             f"parameters of {self._function.name}",
             "around",
@@ -222,16 +222,22 @@ class _Around:
         )
 
 
-def _caller(name: str, callee: str, function: _Function, numbers: Sequence[str]) -> list[str]:
-    """Return the lines of a function that calls another one, and gives it numbers first."""
+def _caller(
+    name: str, callee: str, function: _Function, numbers: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the lines of a function that calls another one, and gives it numbers first; and its names."""
     body = function.function if isinstance(function, FrozenJitted) else function
-    parameters = body.code.co_varnames[body.numbers : body.code.co_argcount]
     if body.code.co_flags & inspect.CO_VARARGS:
         raise TypeError("a function that reads numbers takes any number of arguments")
-    return [
-        f"def {name}({', '.join(parameters)}):",
+    parameters = body.code.co_varnames[body.numbers : body.code.co_argcount]
+    first = len(parameters) - len(body.defaults or ())
+    defaults = {each: f"{callee}_{each}" for each in parameters[first:]}
+    given = [f"{each}={defaults[each]}" if each in defaults else each for each in parameters]
+    lines = [
+        f"def {name}({', '.join(given)}):",
         f"    return {callee}({', '.join([*numbers, *parameters])})",
     ]
+    return lines, {callee: function, **dict(zip(defaults.values(), body.defaults or (), strict=True))}
 
 
 def _functions_read(function: FrozenFunction) -> Iterator[tuple[_Read, _Function]]:

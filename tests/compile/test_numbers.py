@@ -51,6 +51,13 @@ def helped(k):
     return lambda a: helper(a, a) + k
 
 
+def with_default(k):
+    def helper(x, y=2.5):
+        return x * k + y
+
+    return lambda a: helper(a) + helper(a, 3.5)
+
+
 def everywhere(k):
     """Numbers of each kind, some read twice."""
     j = k + 2
@@ -109,6 +116,7 @@ OF_ARGUMENTS = {
     "default": lambda k: lambda a, b=k: a * b,
     "helper's global": lambda k: with_helper,
     "helper's closure": helped,
+    "helper with a default": with_default,
     "helper in a module": lambda k: lambda a: helpers.shifted(a) + helpers.shifted(a + 1),
     "nested function": nested,
     "given to a helper": lambda k: lambda a: times(a, k),

@@ -69,9 +69,9 @@ def expression(r, depth):
     return r.choice(FORMS).format(expression(r, depth - 1), expression(r, depth - 1))
 
 
-def operator(r, body, k, j):
+def operator(r, place, body, k, j):
     """An operator that reads the numbers at some place."""
-    names, place = {"np": np, "math": math}, r.choice(PLACES)
+    names = {"np": np, "math": math}
     if place == "closure":
         return eval(f"lambda k, j: lambda a, b: {body}", names)(k, j)
     if place == "default":
@@ -119,14 +119,18 @@ def test_random_operators(monkeypatch):
             break
         body, dtype = expression(r, r.choice([2, 2, 3])), r.choice(["f4", "f8", "i4", "i8", "u1", "u8"])
         k, j, out = r.choice(VALUES), r.choice(VALUES), r.choice(["f4", "f8", "i8", "?", dtype])
-        op, x = operator(r, body, k, j), items(dtype)
+        place, x = r.choice(PLACES), items(dtype)
+        op = operator(r, place, body, k, j)
         try:
             expected, _ = results(op, x, out, numbers="constant")
         except (TypeError, RuntimeError):  # it does not compile, or raises
             continue
         found, has_arguments = results(op, x, out)
-        same = found.tobytes() == expected.tobytes()
-        assert same, f"{body} of {dtype} to {out}, k = {k!r}, j = {j!r}, arguments: {has_arguments}"
+        differ = [i for i in range(x.size) if found[i].tobytes() != expected[i].tobytes()]
+        told = f"{body} of {dtype} to {out}, k = {k!r}, j = {j!r}, in {place}, arguments: {has_arguments}"
+        assert not differ, (
+            f"{told}: {x[differ]}, {x[::-1][differ]} give {found[differ]}, not {expected[differ]}"
+        )
 
 
 NUMBERS = st.one_of(
