@@ -223,6 +223,10 @@ class _Function:
                 self._uses.divisors.add(self._same[value.rhs.name])
             elif right is not None:
                 self._uses.refuse(used, "what is computed of it is a divisor, or divided by a constant")
+            elif (
+                value.lhs.name not in self._same
+            ):  # it may be 0, and LLVM has a NaN of another sign for 0 / 0
+                self._uses.refuse(used, "what is computed of it is divided")
         elif fn not in _CHEAP:
             self._uses.refuse(used, f"it is an operand of {fn.__name__}")
         elif fn in _PRODUCTS and None not in (left, right) and "int" not in result:

@@ -135,6 +135,7 @@ OF_CONSTANTS = {
     "branch": lambda k: lambda a: a * 2 if k > 0.3 else a * 0.5,
     "function": lambda k: lambda a: a * math.exp(k),
     "product": lambda k: lambda a: a + k * 3.0,
+    "computed dividend": lambda k: lambda a: (k - 1) / a,
     "computed divisor": lambda k: lambda a: a / (k + 3),
     "exponent in a helper": lambda k: lambda a: raised(a, k),
     "exponent by name": lambda k: lambda a: raised(y=k, x=a),

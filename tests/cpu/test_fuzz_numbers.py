@@ -120,6 +120,8 @@ def test_random_operators(monkeypatch):
         body, dtype = expression(r, r.choice([2, 2, 3])), r.choice(["f4", "f8", "i4", "i8", "u1", "u8"])
         k, j, out = r.choice(VALUES), r.choice(VALUES), r.choice(["f4", "f8", "i8", "?", dtype])
         place, x = r.choice(PLACES), items(dtype)
+        if 0 in (k, j):  # numba takes defaults of 0.0 and -0.0 for one
+            place = place.replace("default", "closure")
         op = operator(r, place, body, k, j)
         try:
             expected, _ = results(op, x, out, numbers="constant")
