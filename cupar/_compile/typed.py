@@ -4,7 +4,8 @@ A number may be an argument of an operator if its code is typed as with a consta
 functions that it calls, have the same operation, function, signature and result, literals taken as their
 types. And no number may be used in a way for which LLVM has better code with constants, or other results:
 what is computed of numbers and constants alone is no exponent, divisor of a remainder, shift, index, or
-condition, nor a factor of another one, as the sum of such a product may be rounded once.
+condition, nor a factor of another one, as the sum of such a product may be rounded once. Of a sum of two
+products a GPU rounds one alone, which depends on what the factors are: so none of them is a number.
 
 numba, for the CPU, and numba-cuda have classes of their own, of the same names.
 """
@@ -22,6 +23,7 @@ _CHEAP: Final = frozenset(
     + [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, operator.contains]
 )
 _PRODUCTS: Final = (operator.mul, operator.imul)
+_SUMS: Final = (operator.add, operator.iadd, operator.sub, operator.isub)
 _DIVISIONS: Final = (operator.truediv, operator.itruediv)
 _CALLED: Final = frozenset((min, max, abs, float, bool))  # with numbers
 _MOVED: Final = frozenset(("phi", "build_tuple", "exhaust_iter", "static_getitem", "unary"))
@@ -102,7 +104,8 @@ class Uses:
 
     def __init__(self, overload: Any, arguments: tuple[Numbers | None, ...]) -> None:
         self.refused, self.divisors = dict[int, str](), set[int]()
-        self._functions: dict[Any, Numbers | None] = {}
+        # Of functions by their arguments: see `function`.
+        self._functions: dict[Any, tuple[Numbers | None, Numbers | None]] = {}
         self.function(overload, arguments)
 
     def refuse(self, numbers: Numbers | None, why: str) -> None:
@@ -110,8 +113,13 @@ class Uses:
         for each in numbers or ():
             self.refused.setdefault(each, why)
 
-    def function(self, overload: Any, arguments: tuple[Numbers | None, ...]) -> Numbers | None:
-        """Read a function; return the numbers of its result, None if it depends on other arguments."""
+    def function(
+        self, overload: Any, arguments: tuple[Numbers | None, ...]
+    ) -> tuple[Numbers | None, Numbers | None]:
+        """Read a function; return the numbers of its result, None if it depends on other arguments.
+
+        The second are those of the factors, if it is a product; None if it is none.
+        """
         known = id(overload), arguments
         if known not in self._functions:
             self._functions[known] = _Function(self, overload.type_annotation, arguments).read()
@@ -127,18 +135,20 @@ class _Function:
         self._arguments = arguments
         self._numbers: dict[str, Numbers | None] = {}  # of variables that have been assigned to
         self._same: dict[str, int] = {}  # variables that are a number itself
+        self._factors: dict[str, Numbers] = {}  # of variables that are, or may be, products
 
-    def read(self) -> Numbers | None:
-        """Note what becomes of numbers, and return those of the result."""
+    def read(self) -> tuple[Numbers | None, Numbers | None]:
+        """Note what becomes of numbers, and return those of the result: see `Uses.function`."""
         assigned = [each for each in self._statements if _kind(each) == "Assign"]
         targets = Counter(each.target.name for each in assigned)
         self._once = {name for name, count in targets.items() if count == 1}
-        before = None
-        while before != self._numbers:  # as loops assign to variables that are read above
-            before = self._numbers.copy()
+        before: Any = None
+        while before != (self._numbers, self._factors):  # as loops assign to variables that are read above
+            before = self._numbers.copy(), self._factors.copy()
             for each in assigned:
                 self._assign(each.target.name, each.value)
         result: Numbers | None = _NONE
+        factors: Numbers | None = None
         for each in self._statements:
             kind = _kind(each)
             if kind == "Assign" and _kind(each.value) == "Expr":
@@ -147,12 +157,14 @@ class _Function:
                 self._uses.refuse(self._of(each.cond), "it decides a branch")
             elif kind == "Return":
                 result = _joined([result, self._of(each.value)])
+                if each.value.name in self._factors:
+                    factors = self._factors[each.value.name] | (factors or _NONE)
             elif kind in ("SetItem", "StaticSetItem"):
                 self._uses.refuse(self._of(getattr(each, "index_var", None) or each.index), "it is an index")
             elif kind not in ("Assign", "Del", "Jump"):
                 for one in each.list_vars():
                     self._uses.refuse(self._of(one), f"it is used in {kind}")
-        return result
+        return result, factors
 
     def _of(self, variable: Any) -> Numbers | None:
         return self._numbers.get(getattr(variable, "name", ""), _NONE)
@@ -171,16 +183,31 @@ class _Function:
             found = self._of(source)
             if source.name in self._same and name in self._once:
                 self._same[name] = self._same[source.name]
+            if source.name in self._factors:
+                self._add_factors(name, self._factors[source.name])
         elif kind == "Expr":
             callee = _callee(value, self._types, self._calls)
             if callee is not None:
-                found = self._uses.function(callee, self._given(value))
+                found, factors = self._uses.function(callee, self._given(value))
+                if factors is not None:
+                    self._add_factors(name, factors)
             else:
                 read = [each.name for each in value.list_vars() if each.name in self._numbers]
                 found = _joined([self._numbers[each] for each in read])
+                is_product = value.op in _BINARY and _operation(value) in _PRODUCTS
+                if (value.op == "unary" or is_product) and "int" not in _text(self._types[name]):
+                    operands = value.list_vars()
+                    every = [
+                        (self._of(each) or _NONE) | self._factors.get(each.name, _NONE) for each in operands
+                    ]
+                    if is_product or operands[0].name in self._factors:
+                        self._add_factors(name, _NONE.union(*every))
         if name in self._numbers:
             found = _joined([found, self._numbers[name]])
         self._numbers[name] = found
+
+    def _add_factors(self, name: str, factors: Numbers) -> None:
+        self._factors[name] = self._factors.get(name, _NONE) | factors
 
     def _given(self, value: Any) -> tuple[Numbers | None, ...]:
         """Return the numbers of the arguments of a call of a user's function; defaults are constants."""
@@ -200,6 +227,10 @@ class _Function:
         op = value.op
         if _callee(value, self._types, self._calls) is not None:
             return
+        if op in _BINARY and _operation(value) in _SUMS and "int" not in result:
+            left, right = self._factors.get(value.lhs.name), self._factors.get(value.rhs.name)
+            if left is not None and right is not None:
+                self._uses.refuse(left | right, "it is a factor in a sum of two products")
         numbers = [self._of(each) for each in value.list_vars()]
         used = _NONE.union(*[each for each in numbers if each])
         if not used:
@@ -216,7 +247,7 @@ class _Function:
             self._uses.refuse(used, "it is an index" if "getitem" in op else f"it is used in {op}")
 
     def _binary(self, value: Any, result: str, used: Numbers) -> None:
-        fn = value.immutable_fn if value.op == "inplace_binop" else value.fn
+        fn = _operation(value)
         left, right = self._of(value.lhs), self._of(value.rhs)
         if fn in _DIVISIONS:
             if left is None and value.rhs.name in self._same:
@@ -239,6 +270,10 @@ class _Function:
             given = [_text(self._types[each.name]) for each in value.args if self._of(each)]
             return "int" not in str(kind) or all("int" in each for each in given)
         return getattr(kind, "typing_key", None) in _CALLED
+
+
+def _operation(value: Any) -> Any:
+    return value.immutable_fn if value.op == "inplace_binop" else value.fn
 
 
 def _statements(annotation: Any) -> list[Any]:

@@ -37,6 +37,10 @@ def with_global(a):
 
 
 def with_helper(a):
+    return max(with_global(a), with_global(2.5 + a))
+
+
+def with_two_products(a):
     return with_global(a) + with_global(2.5 + a)
 
 
@@ -141,6 +145,9 @@ OF_CONSTANTS = {
     "exponent by name": lambda k: lambda a: raised(y=k, x=a),
     "any number of arguments": lambda k: lambda a: second_of(a, k),
     "pair": lambda k: first_of((k, k + 1)),
+    "two products": lambda k: lambda a: a * k + a * a,
+    "two products of helpers": lambda k: with_two_products,
+    "two products, one negative": lambda k: lambda a: -(a * k) - a * a,
 }
 
 

@@ -56,7 +56,9 @@ def transformed(op, x, out, **named):
     y = cp.zeros(N, out)
     made = cupar.unary_transform(x, y, op, **named)
     made.run(x, y, N)
-    return y.get().tobytes(), bool(dict(made._spec.operators)["op"].numbers)
+    found = y.get()
+    found[np.isnan(found)] = np.nan  # of which processors have several
+    return found.tobytes(), bool(dict(made._spec.operators)["op"].numbers)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i4"] if IS_CPU else ["f4", "f8", "i4", "i8", "u1"])
@@ -72,7 +74,8 @@ def test_transforms(name, dtype):
         assert found == expected, (name, dtype, k)
         assert not is_constant
         were_arguments.append(is_argument)
-    assert any(were_arguments)
+    # Of a sum of two products one alone is rounded, which depends on their factors.
+    assert any(were_arguments) == (not name.startswith("two") or out != dtype)
 
 
 # --- Families --------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-// Selection: the items for which a predicate holds, in their order; or those for whose flags it does. Items of
-// an iterator that flags choose from are not read but for those that stay.
+// Selection: the items for which a predicate holds, in their order; or those for whose flags it does. Items
+// of an iterator that flags choose from are not read but for those that stay.
 //
-// Traits: d_in_t, d_out_t, d_num_selected_out_t, has_flags, with that d_flags_t, cond_t, and what compact.cuh is.
+// Traits: d_in_t, d_out_t, d_num_selected_out_t, has_flags, with that d_flags_t, cond_t, and what compact.cuh
+// is.
 #pragma once
 
 #include "compact/compact.cuh"
@@ -76,9 +77,8 @@ struct select_kernels : compaction<Traits> {
 
   struct cupar_select : chosen<Traits>::kernel_t {};
 
-  static constexpr auto properties =
-      properties_of(threads, tile_items,
-                    base::template memory_bytes<typename chosen<Traits>::column_t,
-                                                typename chosen<Traits>::others_t>);
+  static constexpr auto properties = properties_of(
+      threads, tile_items,
+      base::template memory_bytes<typename chosen<Traits>::column_t, typename chosen<Traits>::others_t>);
 };
 }  // namespace cupar

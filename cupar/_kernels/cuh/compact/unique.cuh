@@ -1,5 +1,5 @@
-// Unique by key: the first of each run of equal keys, and the item that goes with it. Items of an iterator are
-// not read but for those that stay.
+// Unique by key: the first of each run of equal keys, and the item that goes with it. Items of an iterator
+// are not read but for those that stay.
 //
 // Traits: d_in_keys_t, d_in_items_t, d_out_keys_t, d_out_items_t, d_out_num_selected_t, op_t, has_items
 // (false: there are keys only), and what compact.cuh is.
@@ -25,11 +25,11 @@ struct unique_kernels : compaction<Traits> {
   using base::tile_items;
   using item_t = typename base::item_t;
 
-  using keys_t = column<d_in_keys_t, item_t, threads, tile_items, 1>;
+  using keys_t  = column<d_in_keys_t, item_t, threads, tile_items, 1>;
   using items_t = cuda::std::conditional_t<
       !has_items, no_column,
-      cuda::std::conditional_t<is_array<d_in_items_t>, column<d_in_items_t, d_in_items_v, threads, tile_items>,
-                               places<tile_items>>>;
+      cuda::std::conditional_t<is_array<d_in_items_t>,
+                               column<d_in_items_t, d_in_items_v, threads, tile_items>, places<tile_items>>>;
 
   struct cupar_unique : kernel<threads, base::resident> {
     static __device__ __forceinline__ void run(d_in_keys_t in_keys, d_in_items_t in_items,
