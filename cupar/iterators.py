@@ -468,13 +468,17 @@ def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) ->
     with walk.fingerprint_scope():
         found = _resolved(op, value_type, dtype, is_output)
         if found[0].state is None:
-            holds = walk.checker(op) if type(op) is FunctionType else _always
-            _operators[key] = holds, found
+            _operators[key] = _check_of(op), found
     return found
 
 
-def _always(op: Any) -> bool:
-    return True
+def _check_of(op: Op) -> Callable[[Any], bool]:
+    """Return what tells whether a function of the same code still means the same."""
+    if type(op) is not FunctionType:
+        return lambda other: True
+    made = walk.fingerprint(op)
+    check = made.guard.checker()
+    return (lambda other: check(other) and not walk.is_traced()) if made.numbers else check
 
 
 def _resolved(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .._base.data import replace
 from .guards import ANYTHING, FunctionGuard, Guard
@@ -59,31 +59,47 @@ def reader(
         Those whose values do not matter.
     """
     guard = _unguarded(operator, found, varying)
-    reads = [(_read(operator, guard, number), argument) for number, argument in given]
+    reads = [_read(operator, guard, number) for number, _ in given]
+    types = [argument for _, argument in given]
     check = guard.check
-    last: list[tuple[Any, bytes]] = [(reads, b"")] * len(
-        reads
-    )  # the number of the call before, and its bytes
+    recent: tuple[Any, list[bytes]] = reads, []  # what was read by the call before, and its bytes
 
-    def read(other: Any) -> list[bytes] | None:
+    def packed_anew(values: Any) -> list[bytes] | None:
+        nonlocal recent
+        data = []
+        for value, (_, expected, is_divisor) in zip(values if several else [values], types, strict=True):
+            if type_of(value) != expected or (is_divisor and is_power_of_two(value)):
+                return None
+            data.append(packed(value, expected))
+        recent = values, data
+        return data
+
+    def read_several(other: Any) -> list[bytes] | None:
         if not check(other):
             return None
-        numbers = []
-        for i, (get, (_, expected, is_divisor)) in enumerate(reads):
-            try:
-                value = get(other)
-                before, data = last[i]
-                if value is not before:
-                    if type_of(value) != expected or (is_divisor and is_power_of_two(value)):
-                        return None
-                    data = packed(value, expected)
-                    last[i] = value, data
-            except (KeyError, ValueError, AttributeError, TypeError):  # it is gone, or no number any more
-                return None
-            numbers.append(data)
-        return numbers
+        try:
+            values = [get(other) for get in reads]
+            before, data = recent
+            is_known = False not in [value is known for value, known in zip(values, before)]  # noqa: B905
+            return data if is_known else packed_anew(values)
+        except _GONE:
+            return None
 
-    return read
+    def read_one(other: Any) -> list[bytes] | None:
+        if not check(other):
+            return None
+        try:
+            value = get(other)
+            before, data = recent
+            return data if value is before else packed_anew(value)
+        except _GONE:
+            return None
+
+    several, get = len(reads) > 1, reads[0]
+    return read_several if several else read_one
+
+
+_GONE: Final = (KeyError, ValueError, AttributeError, TypeError)  # or it is no number any more
 
 
 def _read(operator: Any, guard: Guard, number: Number) -> Callable[[Any], Any]:

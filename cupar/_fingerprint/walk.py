@@ -497,28 +497,16 @@ def constants_of_trace(begin: bool = False) -> set[Place] | None:
     """
     scope = _this_thread.scope()
     if scope is None or scope.closed:
+        _this_thread.has_traced = False
         return None
     if begin:
         scope.constants, _this_thread.has_traced = set(), True
     return scope.constants
 
 
-def checker(operator: Any) -> Callable[[Any], bool]:
-    """Return the function that tells whether an operator of the same code still has this one's fingerprint.
-
-    While a call is traced, it does not if the operator reads numbers: the trace is to see all operators that
-    are resolved for it.
-    """
-    found = fingerprint(operator)
-    check = found.guard.checker()
-    if not found.numbers:
-        return check
-    this = _this_thread
-
-    def holds(other: Any) -> bool:
-        return check(other) and not (this.has_traced and constants_of_trace() is not None)
-
-    return holds
+def is_traced() -> bool:
+    """Whether a call is traced: memos are not asked for operators that read numbers, which it is to see."""
+    return _this_thread.has_traced and constants_of_trace() is not None
 
 
 def fingerprint(operator: object) -> Fingerprint:

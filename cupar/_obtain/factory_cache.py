@@ -113,6 +113,7 @@ class _Answer:
     algorithm: Launchable
     device: driver.Device | None  # that must be current; None: any, as with `cc` or on the CPU
     checks: _Checks
+    reads_numbers: bool = False  # whether an operator does
 
 
 # --- Tables -----------------------------------------------------------------------------------------------
@@ -213,6 +214,7 @@ def _lookup(
         if (
             known is not None
             and (not known.checks or _are_unchanged(known.checks, operators))
+            and not (known.reads_numbers and walk.is_traced())
             and _is_for_this_device(known)
         ):
             count()
@@ -234,11 +236,12 @@ def _make_and_memoise(
     # The guards must be of exactly what the factory resolves: in the scope, each function is read once.
     with walk.fingerprint_scope():
         try:
-            checks = tuple([walk.checker(each) for each in operators])
+            prints = [walk.fingerprint(each) for each in operators]
+            checks = tuple([each.guard.checker() for each in prints])
         except walk.Unfingerprintable:
             return _make(factory, args, named)
         algorithm = _make(factory, args, named)
-    _memoise(table, key, algorithm, checks, named)
+    _memoise(table, key, algorithm, checks, True in [bool(each.numbers) for each in prints], named)
     return algorithm
 
 
@@ -260,6 +263,7 @@ def _memoise(
     key: Hashable,
     algorithm: Launchable,
     checks: _Checks,
+    reads_numbers: bool,
     named: dict[str, Any],
 ) -> None:
     """Put an algorithm into a table, unless it is not shared: see `obtain.answer`."""
@@ -268,7 +272,7 @@ def _memoise(
     if not algorithm.is_built or algorithm.build.origin != "memory" or algorithm.has_state:
         return
     device = None if named.get("cc") is not None or is_cpu() else driver.current_device()
-    table[key] = _Answer(algorithm, device, checks)
+    table[key] = _Answer(algorithm, device, checks, reads_numbers)
 
 
 def forget() -> None:

@@ -45,7 +45,7 @@ def _checks(ops: tuple[Any, ...]) -> _Checks:
 
 def _check(op: Any) -> Callable[[Any], bool]:
     try:
-        return walk.checker(op)
+        return walk.fingerprint(op).guard.checker()
     except walk.Unfingerprintable:
         return lambda op: False
 

@@ -297,11 +297,16 @@ def test_two_operators_of_one_code():
 
 
 def test_while_a_call_is_traced_memos_are_not_asked():
-    op = (lambda k: lambda v: v * k)(2.5)  # noqa: PLC3002
-    holds = walk.checker(op)
-    assert holds(op)
+    def made(k):
+        return lambda v: v * k
+
+    cupar.unary_transform("f4", "f4", made(2.5), cc="cpu")
+    asked = [cupar.unary_transform("f4", "f4", made(2.5), cc="cpu") for _ in range(3)]
+    assert asked[1] is asked[2]
     with walk.fingerprint_scope():
-        assert holds(op)
-        constants = walk.constants_of_trace(begin=True)
-        assert constants == set() and not holds(op)
-    assert holds(op) and walk.constants_of_trace() is None
+        assert cupar.unary_transform("f4", "f4", made(2.5), cc="cpu") is asked[2]
+        assert walk.constants_of_trace(begin=True) == set() and walk.is_traced()
+        now = cupar.unary_transform("f4", "f4", made(2.5), cc="cpu")
+        assert now is not asked[2]
+    assert cupar.unary_transform("f4", "f4", made(2.5), cc="cpu") is now
+    assert not walk.is_traced()
