@@ -19,6 +19,7 @@ import numpy as np
 
 from .._base.data import dataclass
 from .._base.errors import ArgumentValueError
+from .._base.warnings import warn_once
 
 if TYPE_CHECKING:
     from .bytecode import Chain
@@ -121,9 +122,15 @@ def chosen() -> Chosen | None:
     None of them is if ``CUPAR_NUMBERS`` is ``constant``.
     """
     found = _chosen.get()
-    if found is None and os.environ.get("CUPAR_NUMBERS", "").strip().lower() == "constant":
-        return {}
-    return found
+    text = os.environ.get("CUPAR_NUMBERS", "").strip().lower() if found is None else ""
+    if not text:
+        return found
+    if text != "constant":
+        warn_once(
+            ("CUPAR_NUMBERS", text), f"CUPAR_NUMBERS is {text!r} and should be 'constant'; cupar ignores it."
+        )
+        return None
+    return {}
 
 
 def choice(given: Any) -> Chosen:

@@ -15,6 +15,7 @@ import cupar
 from cupar import arrays
 from cupar._ahead import codec
 from cupar._base import device
+from cupar._base import warnings as _warnings
 from cupar._compile import entries, numbers
 from cupar._compile.key import build_parts, digest
 from cupar._fingerprint import walk
@@ -227,6 +228,15 @@ def test_the_argument_of_factories(empty_cache):
     for wrong in ("argument", 3, True, ""):
         with pytest.raises(ValueError, match="^numbers: expected 'constant' or None, got"):
             cupar.unary_transform("f4", "f4", in_closure(0.3), cc="cpu", numbers=wrong)
+
+
+def test_the_variable_of_the_environment(empty_cache, monkeypatch):
+    monkeypatch.setenv("CUPAR_NUMBERS", " Constant ")
+    assert len({key_of(in_closure(k), "cpu") for k in (0.3, 0.7, 0.9)}) == 3
+    monkeypatch.setattr(_warnings, "warned", set())
+    monkeypatch.setenv("CUPAR_NUMBERS", "variable")
+    with pytest.warns(UserWarning, match="CUPAR_NUMBERS is 'variable' and should be 'constant'"):
+        assert len({key_of(in_closure(k), "cpu") for k in (0.3, 0.7, 0.9)}) == 2
 
 
 def test_a_divisor_that_is_a_power_of_two_is_a_constant(empty_cache):
