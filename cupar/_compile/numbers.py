@@ -21,7 +21,7 @@ from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._base.versions import own_version
 from .._fingerprint import numbers
-from .._fingerprint.numbers import Number
+from .._fingerprint.numbers import Number, NumberType
 from .._ir.operator import Operator
 from .._ir.resolve import with_arguments
 from .._store.entry import Entry
@@ -34,7 +34,12 @@ _ARGUMENT, _DIVISOR, _CONSTANT = "argument", "argument unless a power of two", "
 Verdict = tuple[tuple[str, str], ...]
 """Of each number of a form, one of the three words above, and why it is a constant."""
 
+Classes = tuple[NumberType | bytes, ...]
+"""The types of numbers; of those that are constants, the encodings of their values, as these decide types."""
+
 _verdicts: Bounded[Verdict] = of_builds(Bounded(functools.partial(LRUCache, 1024)))
+# Those that are not there, and whether numbers varied when they were looked for.
+_missing: Bounded[bool] = of_builds(Bounded(functools.partial(LRUCache, 1024)))
 # By a form without its numbers' types: encodings of the first values, and whether another one has come.
 _first: Bounded[tuple[tuple[bytes, ...], bool]] = of_builds(Bounded(functools.partial(LRUCache, 1024)))
 
@@ -44,28 +49,31 @@ class _UndecidedError(Exception):
 
 
 def which_are_arguments(op: Operator) -> dict[int, bool]:
-    """Return the indices of the numbers of an operator that are arguments, and whether they are divisors."""
+    """Return the indices of the numbers of an operator that are arguments, and whether they are divisors.
+
+    A verdict that makes some of them constants says nothing of the others: there is another one of these, for
+    the constants' values.
+    """
     source: Any = op.source
     given: tuple[Number, ...] = source.numbers
-    types = [numbers.type_of(each.value) for each in given]
-    on_cpu = is_cpu()
-    form = source.form, op.inputs, on_cpu
-    # Constants by their values, for they decide the types of the code.
-    classes = (*[each.encoding if kind is None else kind for each, kind in zip(given, types, strict=True)],)
-    verdict = _verdicts.get((form, classes))
-    if verdict is None:
-        varies = _vary(form, tuple([each.encoding for each in given]))
-        if not any(types):
-            return {}
-        verdict = _found(op, classes, on_cpu, varies)
+    classes: list[Any] = [numbers.type_of(each.value) or each.encoding for each in given]
+    form = source.form, op.inputs, is_cpu()
+    varies = _vary(form, tuple([each.encoding for each in given]))
+    while True:
+        asked = [i for i, each in enumerate(classes) if type(each) is NumberType]
+        verdict = _known(op, form, tuple(classes), varies) if asked else None
         if verdict is None:
             return {}
-        _verdicts[form, classes] = verdict
-    return {
-        i: word == _DIVISOR
-        for i, (word, _) in enumerate(verdict)
-        if word == _ARGUMENT or (word == _DIVISOR and not numbers.is_power_of_two(given[i].value))
-    }
+        varies = True  # as somebody has found out before
+        constants = [i for i in asked if _is_constant(verdict[i][0], given[i].value)]
+        if not constants:
+            return {i: verdict[i][0] == _DIVISOR for i in asked}
+        for i in constants:
+            classes[i] = given[i].encoding
+
+
+def _is_constant(word: str, value: Any) -> bool:
+    return word == _CONSTANT or (word == _DIVISOR and numbers.is_power_of_two(value))
 
 
 def _vary(form: Any, values: tuple[bytes, ...]) -> bool:
@@ -77,8 +85,20 @@ def _vary(form: Any, values: tuple[bytes, ...]) -> bool:
     return varies
 
 
-def _found(op: Operator, classes: tuple[Any, ...], on_cpu: bool, varies: bool) -> Verdict | None:
-    """Return the verdict that the cache has, or reach it if numbers vary; None if there is none yet."""
+def _known(op: Operator, form: Any, classes: Classes, varies: bool) -> Verdict | None:
+    """Return the verdict of a form, from memory or else from the cache; None if there is none yet."""
+    found = _verdicts.get((form, classes))
+    if found is None and _missing.get((form, classes)) is not varies:
+        found = _found(op, classes, form[-1], varies)
+        if found is None:
+            _missing[form, classes] = varies
+        else:
+            _verdicts[form, classes] = found
+    return found
+
+
+def _found(op: Operator, classes: Classes, on_cpu: bool, varies: bool) -> Verdict | None:
+    """Return the verdict that the cache has, or reach it if numbers vary."""
     digest = sha256(repr((op.source.form, classes)).encode()).hexdigest()  # type: ignore[union-attr]
     parts = key.result_parts(replace(op, fingerprint=digest), on_cpu)
     parts["entry"] = "numbers"
@@ -92,7 +112,7 @@ def _found(op: Operator, classes: tuple[Any, ...], on_cpu: bool, varies: bool) -
 
     try:
         if varies:
-            make = functools.partial(_reached, op, on_cpu, parts)
+            make = functools.partial(_reached, op, classes, on_cpu, parts)
             return entries.fetch(parts, make, use)[1]
         known = entries.find(parts)
         return None if known is None else use(known.entry)
@@ -100,8 +120,8 @@ def _found(op: Operator, classes: tuple[Any, ...], on_cpu: bool, varies: bool) -
         return None
 
 
-def _reached(op: Operator, on_cpu: bool, parts: dict[str, Any]) -> Entry:
-    verdict = _verdict(op, _Typing(on_cpu))
+def _reached(op: Operator, classes: Classes, on_cpu: bool, parts: dict[str, Any]) -> Entry:
+    verdict = _verdict(op, classes, _Typing(on_cpu))
     return Entry({"entry": parts["entry"], "parts": parts}, json.dumps(verdict).encode())
 
 
@@ -134,39 +154,41 @@ class _Typing:
         return found
 
 
-def _verdict(op: Operator, typing: _Typing) -> Verdict:
+def _verdict(op: Operator, classes: Classes, typing: _Typing) -> Verdict:
     """Reach a verdict: with all numbers as arguments, and if the code differs then, with each one alone."""
     given = op.source.numbers  # type: ignore[union-attr]
-    words = [(_CONSTANT, "its value is one for which code has instructions of its own")] * len(given)
-    asked = [i for i, each in enumerate(given) if numbers.type_of(each.value) is not None]
+    words = [(_CONSTANT, "by its value, or as others are arguments")] * len(given)
     try:
         reference = typing.constant(op)
     except Exception as error:
         raise _UndecidedError from error
 
-    def tried(those: Sequence[int]) -> list[int]:
-        """Return those that may be arguments together; note why others may not."""
+    def tried(those: Sequence[int]) -> str:
+        """Note which ones may be arguments, and why others may not; return why none may."""
         try:
             lines, uses = typing.arguments(op, [given[i] for i in those])
         except Exception as error:
-            lines, uses, why = None, None, f"the code does not compile: {_first_line(error)}"
-        else:
-            why = "the code has other types" if lines != reference else ""
-        good = []
+            return f"the code does not compile: {_first_line(error)}"
+        if lines != reference:
+            return "the code has other types"
         for place, i in enumerate(those):
-            said = why or uses.refused.get(place, "")
-            if said:
-                words[i] = _CONSTANT, said
-            else:
-                words[i] = (_DIVISOR if place in uses.divisors else _ARGUMENT), ""
-                good.append(i)
-        return good
+            why = uses.refused.get(place)
+            words[i] = (
+                (_DIVISOR if place in uses.divisors else _ARGUMENT, "") if why is None else (_CONSTANT, why)
+            )
+        return ""
 
-    before, found = asked, tried(asked)
-    if not found and len(asked) > 1:
-        found = [i for each in asked for i in tried([each])]
-    while found and found != before:  # others are constants now, which numba may type otherwise
-        before, found = found, tried(found)
+    asked = [i for i, each in enumerate(classes) if isinstance(each, NumberType)]
+    why = tried(asked)
+    if not why:
+        return tuple(words)
+    alone = [tried([i]) for i in asked] if len(asked) > 1 else [why]
+    for i, said in zip(asked, alone, strict=True):
+        if said:
+            words[i] = _CONSTANT, said
+    if _CONSTANT not in [words[i][0] for i in asked]:  # each may be one, but not together
+        for i in asked:
+            words[i] = _CONSTANT, why
     return tuple(words)
 
 

@@ -258,6 +258,22 @@ def test_numbers_are_typed_with_those_that_stay_constants(empty_cache):
         assert out.tolist() == [True, *[False] * 4]
 
 
+def test_a_verdict_is_of_the_values_of_constants(empty_cache):
+    """One number decides which code reads the other, whose types are others there as an argument."""
+
+    def made(k, j):
+        return lambda a: (a + j) if k > 0.5 else (j or a)
+
+    x = np.arange(2**54 + 1, 2**54 + 6)
+    for k, j in ((0.7, 3), (0.8, 5), (0.9, 7), (0.3, 3), (0.2, 5), (0.1, 0), (0.1, 9)):
+        results = []
+        for named in ({}, {"numbers": "constant"}):
+            out = np.zeros(5, np.int64)
+            cupar.unary_transform(x, out, made(k, j), cc="cpu", **named).run(x, out, 5)
+            results.append(out.tolist())
+        assert results[0] == results[1]
+
+
 def test_code_that_may_be_inexact_has_constants(empty_cache):
     from numba import cuda
 

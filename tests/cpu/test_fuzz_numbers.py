@@ -128,7 +128,9 @@ def test_random_operators(monkeypatch):
         except (TypeError, RuntimeError):  # it does not compile, or raises
             continue
         found, has_arguments = results(op, x, out)
-        differ = [i for i in range(x.size) if found[i].tobytes() != expected[i].tobytes()]
+        # But for a NaN's sign, which LLVM does not keep where it computes.
+        is_nan = (found != found) & (expected != expected)
+        differ = [i for i in range(x.size) if found[i].tobytes() != expected[i].tobytes() and not is_nan[i]]
         told = f"{body} of {dtype} to {out}, k = {k!r}, j = {j!r}, in {place}, arguments: {has_arguments}"
         assert not differ, (
             f"{told}: {x[differ]}, {x[::-1][differ]} give {found[differ]}, not {expected[differ]}"
