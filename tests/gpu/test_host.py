@@ -81,6 +81,33 @@ def test_transforms(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
+def test_numbers_that_operators_read(n):
+    """Two algorithms of one build, and an iterator, each with its own."""
+
+    def scaled(k):
+        return lambda a: a * k
+
+    by = [cupar.unary_transform("f4", "f8", scaled(k)) for k in (0.3, 0.7, 0.9)]
+    counted = cupar.CountingIterator(np.int32(0))
+    items = [cupar.TransformIterator(counted, scaled(k), "f8") for k in (3, 5, 7)]
+    total = cupar.reduce_into(items[1], "f8", cupar.OpKind.PLUS, np.zeros(1))
+    assert by[1].build.key == by[2].build.key
+    one, other, five, seven = by[1], by[2], items[1], items[2]
+    x, out, more, sums = numbers(n), cp.zeros(n), cp.zeros(n), cp.zeros(2)
+
+    def run(x, out, more, sums, n):
+        one.run(x, out, n)
+        other.run(x, more, n)
+        total.run(five, sums, n, 0.0)
+        total.run(seven, sums[1:], n, 0.0)
+
+    for _ in both_ways(run, cp.asarray(x), out, more, sums, n):
+        assert (out.get() == x.astype("f8") * 0.7).all() and (more.get() == x.astype("f8") * 0.9).all()
+        assert sums.get().tolist() == [each * sum(range(n)) for each in (5, 7)]
+        out[:], more[:], sums[:] = -1, -1, -1
+
+
+@pytest.mark.parametrize("n", SIZES)
 def test_selections(n):
     chosen = cupar.select("i4", "i4", "i8", lambda a: a > 3)
     unique = cupar.unique_by_key("i4", "i4", "i4", "i4", "i8", cupar.OpKind.EQUAL_TO)

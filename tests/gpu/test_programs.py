@@ -1,5 +1,7 @@
 """Programs of functions of arrays, against calls that are made anew."""
 
+from functools import partial
+
 import cupy as cp
 import numpy as np
 import pytest
@@ -131,3 +133,29 @@ def test_numbers_that_are_others_in_each_call(monkeypatch):
         hist, edges = np.histogram(x.get(), 10 + k, (-30.0 - k, 30.0))
         assert found.hist.get().tolist() == hist.tolist()
         np.testing.assert_allclose(found.edges.get(), edges, rtol=1e-6)
+
+
+def test_numbers_that_operators_read_on_streams_and_in_threads():
+    """One program has another value in each call, also while earlier calls are still enqueued."""
+    x = cp.arange(100_000, dtype="f8")
+    host = x.get()
+
+    def work(seed):
+        found = []
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            for i in range(60):
+                k = 1.3 + seed + i / 7
+                limit = k * 1000 + 0.1
+                kept = arrays.copy_if(x, lambda v: v > limit)
+                found.append(
+                    (k, arrays.transform(lambda v: v * k, x), arrays.count_if(x, lambda v: v < k), kept)
+                )
+            stream.synchronize()
+        for k, scaled, count, kept in found:
+            assert (scaled.get() == host * k).all()
+            assert int(count) == int((host < k).sum())
+            assert kept.size == int((host > k * 1000 + 0.1).sum())
+
+    cp.cuda.Device().synchronize()
+    work(0)
+    assert in_threads(4, partial(work, 1)) == [None] * 4
