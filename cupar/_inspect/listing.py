@@ -37,8 +37,9 @@ class Info:
         Compute capability, as in 90; ``"cpu"``; 0 for what belongs to none.
     entry : str
         Its kind: ``"build"``, ``"template"`` (kernels for any operator), ``"result"`` (of type inference),
-        ``"cpp"`` (C++ of the user's, compiled), ``"policy"`` (what `cupar tune` found), ``"search"`` (where a
-        library is); empty if the file is damaged.
+        ``"numbers"`` (which ones of an operator are arguments), ``"cpp"`` (C++ of the user's, compiled),
+        ``"policy"`` (what `cupar tune` found), ``"search"`` (where a library is); empty if the file is
+        damaged.
     size : int
         Bytes that it takes.
     used : float or None
