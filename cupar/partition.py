@@ -217,6 +217,16 @@ def select(
     >>> print(kept[: count[0]])
     [3 2]
 
+    Flags are given to the factory and to calls; the predicate is of these.
+
+    >>> flags = np.array([True, False, False, True])
+    >>> given = items, kept, count
+    >>> is_set = lambda flag: flag
+    >>> flagged = cupar.select(*given, is_set, d_flags=flags, cc="cpu")
+    >>> flagged.run(items, kept, count, 4, d_flags=flags)
+    >>> print(kept[: count[0]])
+    [ 3 -5]
+
     Notes
     -----
     It does what CUB's ``DeviceSelect::If`` does, and with flags ``FlaggedIf``,
