@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._arguments.order import two_phases
+from ._base.errors import ArgumentTypeError
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
@@ -174,7 +175,7 @@ def select(
     d_in: ArrayOrType,
     d_out: ArrayOrType,
     d_num_selected_out: ArrayOrType,
-    cond: Op,
+    cond: Op | None = None,
     *,
     d_flags: ArrayOrType | None = None,
     cc: ComputeCapability = None,
@@ -193,8 +194,9 @@ def select(
         they are converted to. It may not overlap the input.
     d_num_selected_out : device array, iterator or dtype, 1 item
         Where the number of selected items goes: an integer of 4 or 8 bytes.
-    cond : callable, OpKind or RawOp
-        A predicate of one item, or of its flag if there are flags.
+    cond : callable, OpKind, RawOp or None
+        A predicate of one item, or of its flag if there are flags. None, with
+        flags: those that are not 0.
     d_flags : device array, iterator, dtype or None, n items
         What tells which items are selected, in place of the items. An iterator
         `d_in` is read only where items are selected then.
@@ -217,20 +219,18 @@ def select(
     >>> print(kept[: count[0]])
     [3 2]
 
-    Flags are given to the factory and to calls; the predicate is of these.
+    Flags are given to the factory and to calls; a predicate would be of these.
 
     >>> flags = np.array([True, False, False, True])
-    >>> given = items, kept, count
-    >>> is_set = lambda flag: flag
-    >>> flagged = cupar.select(*given, is_set, d_flags=flags, cc="cpu")
+    >>> flagged = cupar.select(items, kept, count, d_flags=flags, cc="cpu")
     >>> flagged.run(items, kept, count, 4, d_flags=flags)
     >>> print(kept[: count[0]])
     [ 3 -5]
 
     Notes
     -----
-    It does what CUB's ``DeviceSelect::If`` does, and with flags ``FlaggedIf``,
-    by kernels of cupar's own.
+    It does what CUB's ``DeviceSelect::If`` does, and with flags ``Flagged`` and
+    ``FlaggedIf``, by kernels of cupar's own.
     """
     told = items = argument("d_in", d_in)
     arguments = [
@@ -241,7 +241,14 @@ def select(
     if d_flags is not None:
         told = argument("d_flags", d_flags)
         arguments.append(told)
+        cond = _is_set if cond is None else cond
+    if cond is None:
+        raise ArgumentTypeError("cond", "expected a predicate, as there are no flags, got None")
     return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, told)}, cc, wait, link)
+
+
+def _is_set(flag: Any) -> Any:
+    return flag != 0
 
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:

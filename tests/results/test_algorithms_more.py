@@ -115,12 +115,17 @@ def test_select_by_flags(dtype, flag, rng):
                 assert d_out.get()[-1] == 0
                 selection.run(d_in, d_out, d_count, n, d_flags=d_flags)
             numbers = cupar.CountingIterator(np.int64(0))
-            select(numbers, d_places, d_count, is_set, d_flags=d_flags).run(
+            select(numbers, d_places, d_count, d_flags=d_flags).run(
                 numbers, d_places, d_count, n, d_flags=d_flags
             )
             assert d_count.get().tolist() == [len(expected), 99]
             np.testing.assert_array_equal(d_places.get()[:-1], np.flatnonzero(flags))
             assert d_places.get()[-1] == 0
+
+
+def test_select_needs_a_predicate_or_flags():
+    with pytest.raises(cupar.ArgumentTypeError, match="cond: expected a predicate"):
+        select("i4", "i4", "i8")
 
 
 def is_set(flag):
