@@ -115,7 +115,7 @@ def _repeat(
         raise ArgumentValueError("repeats", f"expected shape ({layout.length},), got {repeats.shape}")
     if work.library.on_cpu and repeats.size and bounds(work, repeats)[0] < 0:
         raise ArgumentValueError("repeats", "expected 0 or more, got less")
-    times = cast(repeats.items, INT64)
+    times = _signed(repeats.items)
     if repeats.size != layout.length:
         times = PermutationIterator(times, constant(0))
     times = TransformIterator(times, _not_negative, INT64)

@@ -379,6 +379,15 @@ def test_what_comes_before_rows_is_apart_from_the_output():
         arrays.linear_recurrence(torch.ones(4), torch.ones(4), initial=h[-1], out=h)
 
 
+def test_repetitions_that_int64_has_not_are_many():
+    """And not below 0, which would be none."""
+    x, repeats = np.array([7, 8]), np.array([2**63, 0], np.uint64)
+    with pytest.raises(ValueError, match="Maximum allowed dimension"):
+        arrays.repeat(x, repeats)
+    found = arrays.repeat(x, repeats, size=3)
+    assert found.items.tolist() == [7, 7, 7] and found.count == 2**63 - 1
+
+
 def test_nothing_is_read_beyond_items_that_are_repeated():
     """Places beyond the count are computed, too."""
     items, count = arrays.repeat(N, np.zeros(3, int), size=5)
