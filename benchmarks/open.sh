@@ -28,7 +28,6 @@ measure() {
 
 measure tests env CUPAR_GPU_REPORT="$out/REPORT.json" python -m pytest -n 16 -rf tests/gpu tests/results
 measure segments python benchmarks/segments.py --json "$out/segments.json"
-measure captured_numbers python benchmarks/captured_numbers.py --json "$out/captured_numbers.json"
 measure cold_start python benchmarks/cold_start.py --json "$out/cold_start.json"
 measure whole_calls_jax python benchmarks/whole_calls.py --library jax --json "$out/whole_calls_jax.json"
 measure gpu_time python benchmarks/gpu_time.py --json "$out/gpu_time.json"
