@@ -26,7 +26,7 @@ struct select_kernels : compaction<Traits> {
     using column_t = column<d_in_t, item_t, threads, tile_items>;
     using others_t = no_column;
 
-    struct kernel_t : kernel<threads, base::resident> {
+    struct by_items : kernel<threads, base::resident> {
       static __device__ __forceinline__ void run(d_in_t in, d_out_t out, d_num_selected_out_t num_selected,
                                                  i64 num_items, cond_t cond, u64* storage) {
         base::template compact<1>(
@@ -40,6 +40,7 @@ struct select_kernels : compaction<Traits> {
             });
       }
     };
+    using kernel_t = by_items;
   };
 
   template <class Flags>
@@ -48,7 +49,7 @@ struct select_kernels : compaction<Traits> {
     using others_t = cuda::std::conditional_t<is_array<d_in_t>, column<d_in_t, d_in_v, threads, tile_items>,
                                               places<tile_items>>;
 
-    struct kernel_t : kernel<threads, base::resident> {
+    struct by_flags : kernel<threads, base::resident> {
       static __device__ __forceinline__ void run(d_in_t in, d_out_t out, d_num_selected_out_t num_selected,
                                                  Flags flags, i64 num_items, cond_t cond, u64* storage) {
         base::template compact<1>(
@@ -67,6 +68,7 @@ struct select_kernels : compaction<Traits> {
             });
       }
     };
+    using kernel_t = by_flags;
   };
 
   // Of traits that have no flags, only the other is asked for.
