@@ -50,11 +50,15 @@ def selected(
 
     The array has room for all, or for `length` if that is more.
     """
-    capacity = number if length is None else max(number, length)
-    out, count = work.empty((capacity,), items.dtype), work.empty((), INT64)
+    out, count = work.empty((capacity_of(number, length),), items.dtype), work.empty((), INT64)
     algorithm = select(items, out.items, count.items, predicate, d_flags=flags)
     work.run(algorithm, items, out.items, count.items, number, d_flags=flags)
     return out, count
+
+
+def capacity_of(number: int, length: int | None) -> int:
+    """Return how many items a result has room for, of which there are `number` at most."""
+    return number if length is None else max(number, length)
 
 
 def size_of(size: Any) -> int | None:

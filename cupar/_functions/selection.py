@@ -24,7 +24,7 @@ from . import operators
 from .axes import INT64, constant, with_numbers
 from .calls import Integers, Operand, Work
 from .described import described
-from .items import Counted, chosen, selected, size_of
+from .items import Counted, capacity_of, chosen, selected, size_of
 from .rows import check_numbers, dtypes_of
 from .values import cast, casting, initial, is_nonzero
 
@@ -167,7 +167,7 @@ def reduce_by_key(
     if keys.size != x.size:
         raise ArgumentValueError("x", f"expected as many items as `keys` has, {keys.size}, got {x.size}")
     length = size_of(size)
-    capacity = keys.size if length is None else max(keys.size, length)
+    capacity = capacity_of(keys.size, length)
     result, within = dtypes_of(x, dtype, init)
     unique, values, count = (
         work.empty((capacity,), keys.dtype),
@@ -194,7 +194,7 @@ def run_length_encode(
     (array([7, 5, 7]), array([2, 1, 1]))
     """
     length = size_of(size)
-    capacity = x.size if length is None else max(x.size, length)
+    capacity = capacity_of(x.size, length)
     unique, counts = work.empty((capacity,), x.dtype), work.empty((capacity,), INT64)
     count = work.empty((), INT64)
     given = x.items, unique.items, counts.items, count.items

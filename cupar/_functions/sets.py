@@ -16,7 +16,7 @@ from . import operators
 from .axes import INT64, AxisLayout, constant, indices
 from .calls import Flags, Numbers, Operand, Work
 from .described import described
-from .items import Counted, chosen, joined, size_of
+from .items import Counted, capacity_of, chosen, joined, size_of
 from .rows import check_numbers, compared, positions, scanned_rows, sorted_rows
 from .values import Compared, cast, casting, is_nonzero
 
@@ -78,7 +78,7 @@ def _firsts(
 
     `with_items` are an input and an output, for what goes with these.
     """
-    values = work.empty((_capacity(number, length),), result)
+    values = work.empty((capacity_of(number, length),), result)
     count = work.empty((), INT64)
     d_in, d_out = with_items or (None, None)
     given: tuple[Any, Any, Any, Any, Any] = (
@@ -91,10 +91,6 @@ def _firsts(
     op = _are_equal_or_nan if equal_nan else _are_equal
     work.run(unique_by_key(*given, op), *given, number)
     return values, count
-
-
-def _capacity(number: int, length: int | None) -> int:
-    return number if length is None else max(number, length)
 
 
 def _unique_values(work: Work, x: Operand, size: int | None) -> Any:
@@ -167,7 +163,7 @@ def _unique(work: Work, x: Operand, size: int | None, wants: type[U]) -> U | Cou
         name in wants._fields for name in ("indices", "inverse_indices", "counts")
     )
     items, places = _sorted(work, x, has_indices or has_inverse)
-    starts = work.empty((_capacity(x.size, length),), INT64)
+    starts = work.empty((capacity_of(x.size, length),), INT64)
     numbered = CountingIterator(np.int64(0)), starts.items
     values, count = _firsts(work, items, x.size, length, x.dtype, False, *numbered)
     found: dict[str, Operand] = {}
